@@ -164,9 +164,13 @@ class Files:
         """Return the same disk and overlay, but for the image of one name."""
         return self._with(self._places, self._images, {name: image})
 
+    def share_disk(self, files: Files) -> None:
+        """Give other files of the same root what was read of the disk here, and will be."""
+        files._seen, files._directories, files._listed = self._seen, self._directories, self._listed
+
     def _with(self, places: _Places, images: Mapping[str, Image], other: Mapping[str, Image]) -> Files:
         files = Files(self.root, budget=self.budget)
-        files._seen, files._directories, files._listed = self._seen, self._directories, self._listed
+        self.share_disk(files)
         files._links, files._link_directories = self._links, self._link_directories
         files._places, files._images, files._other = places, images, other
         return files

@@ -354,7 +354,7 @@ def _find_calls(assessed: Assessment) -> Iterable[Finding]:
     context = assessed.placed_context
     # A wheel without a file that is linked may open libraries by name all the same.
     context = replace(context, providers=context.providers or assessed.case.providers)
-    return call_findings(assessed.source, context)
+    return call_findings(assessed.case.wheel.contents.calls if context.providers else (), context)
 
 
 def _find_changes(assessed: Assessment) -> Iterator[Finding]:

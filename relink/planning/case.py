@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from relink.gpu.coverage import RequestedGpu
 from relink.loader.python import active_python
 from relink.loader.seen_files import Files
+from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
 from relink.planning.model import Plan
 from relink.planning.options import Options
@@ -59,6 +60,7 @@ class Case(msgspec.Struct, frozen=True):
     :ivar layout: where the members are; None: where an installer puts them.
     :ivar site: the site-packages whose packages lie beside it; None: that of a Python which the user named.
     :ivar files: the target's files, with what was read of them before; None: nothing was.
+    :ivar known: the symbols that other attempts have read of the target's files.
     :ivar plan: the plan that is carried out, or the one that relink wrote into the wheel.
     """
 
@@ -71,6 +73,7 @@ class Case(msgspec.Struct, frozen=True):
     layout: Layout | None = None
     site: str | None = None
     files: Files | None = None
+    known: Tables | None = None
     plan: Plan | None = None
 
     @property
@@ -194,9 +197,12 @@ def build_context(case: Case) -> ResolveContext:
     links = {f"{layout.site_packages}/{entry}": real for entry, real in layout.links.items()}
     budget = RunBudget((options.limits or WheelLimits()).loads)
     files = case.files or Files(target.sysroot, links=links, budget=budget)
+    if case.known and not case.files:
+        case.known.files.share_disk(files)
     return ResolveContext(
         target=target,
         files=files,
+        known=case.known,
         providers=tuple(providers),
         images=wheel.images,
         layout=layout,

@@ -14,10 +14,12 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
@@ -55,6 +57,16 @@ SHARE: Final = 8
 _CHUNKS_AHEAD: Final = 4
 # Bytes. Smaller members stay in memory, as each file takes a descriptor.
 MOVED: Final = 8 << 20
+
+
+_CALLED = (b"CDLL", b"PyDLL", b"LoadLibrary", b"dlopen")
+_CALL = re.compile(
+    r"\b(?:CDLL|PyDLL|LoadLibrary|dlopen)\(\s*(?:name\s*=\s*)?[\"'](?P<soname>lib[\w+.-]+?\.so(?:\.[\d.]+)?)[\"']"
+)
+# Bytes of each module that are looked at.
+_MODULE_BYTES = 1 << 20
+# The most modules of a wheel that are looked at; PyTorch's has as many.
+_MODULES = 2_000
 
 
 class LoadedMember(msgspec.Struct, frozen=True):
@@ -151,6 +163,11 @@ class Contents:
     def listed(self) -> Mapping[str, RecordEntry]:
         """The entries of the vendor's RECORD by path."""
         return {entry.path: entry for entry in self.record[0]}
+
+    @cached_property
+    def calls(self) -> tuple[tuple[str, list[str]], ...]:
+        """The modules that load libraries by their names, with these names."""
+        return tuple(find_calls(self.source))
 
     @cached_property
     def _largest(self) -> int:
@@ -329,6 +346,16 @@ class Contents:
             digest.update(chunk)
             yield chunk
         check_digest(self.archive, entry, digest.digest())
+
+
+def find_calls(source: MemberSource) -> Iterator[tuple[str, list[str]]]:
+    """Yield each module that loads libraries by their names, with these names."""
+    for module in islice((name for name in source.members if name.endswith(".py")), _MODULES):
+        content = read_prefix(source, module, _MODULE_BYTES)
+        # The pattern begins with no character that `re` could skip to.
+        if any(name in content for name in _CALLED):
+            text = content.decode("utf-8", "replace")
+            yield module, [*dict.fromkeys(match["soname"] for match in _CALL.finditer(text))]
 
 
 def join_gaps(gaps: Sequence[Gap], edited: range) -> list[range]:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import fnmatch
 import os
 import posixpath
-import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -59,7 +58,7 @@ from relink.vendors.protocol import Vendor
 from relink.vendors.registry import VENDORS, processors_of
 from relink.wheel.metadata import read_metadata
 from relink.wheel.naming import WheelName
-from relink.wheel.source import MemberSource, read_member, read_prefix
+from relink.wheel.source import MemberSource, read_member
 
 
 def find_environment_site(directory: str, python: str) -> str:
@@ -156,13 +155,16 @@ def packages_findings(
             yield from context.vendor.packages.site_findings(provider, sonames, context.target, gpus)
 
 
-def call_findings(source: MemberSource, context: ResolveContext) -> Iterator[Finding]:
-    """Yield the findings about Python code that loads libraries of the providers, or of the vendor, by name."""
+def call_findings(modules: Iterable[tuple[str, list[str]]], context: ResolveContext) -> Iterator[Finding]:
+    """Yield the findings about Python code that loads libraries of the providers, or of the vendor, by name.
+
+    :param modules: as :attr:`relink.planning.contents.Contents.calls`.
+    """
 
     def finds(soname: str) -> bool:
         return any(find_system_library(context, member, soname) for member in islice(context.images, 1))
 
-    calls = [*find_calls(source)] if context.providers else []
+    calls = [*modules] if context.providers else []
     for provider in context.providers:
         if provider.kind == SITE_PACKAGES:
             yield from python_call_findings(calls, provider, context.vendor)
@@ -311,16 +313,6 @@ def reliance_findings(
         yield finding("RLK537", name, text)
 
 
-_CALLED = (b"CDLL", b"PyDLL", b"LoadLibrary", b"dlopen")
-_CALL = re.compile(
-    r"\b(?:CDLL|PyDLL|LoadLibrary|dlopen)\(\s*(?:name\s*=\s*)?[\"'](?P<soname>lib[\w+.-]+?\.so(?:\.[\d.]+)?)[\"']"
-)
-# Bytes of each module that are looked at.
-_MODULE_BYTES = 1 << 20
-# The most modules of a wheel that are looked at; PyTorch's has as many.
-_MODULES = 2_000
-
-
 def python_call_findings(
     calls: Iterable[tuple[str, list[str]]],
     provider: Provider,
@@ -329,7 +321,7 @@ def python_call_findings(
 ) -> Iterator[Finding]:
     """Yield RLK538 for each module that loads libraries of a provider by their sonames alone, with the remedy.
 
-    :param calls: from :func:`find_calls`.
+    :param calls: as :attr:`relink.planning.contents.Contents.calls`.
     :param finds: whether the target's loader finds a library by itself.
     """
     for module, sonames in calls:
@@ -343,16 +335,6 @@ def python_call_findings(
             message = f"loads {join_truncated(provided)} by name, which no search path of the wheel leads to"
             remedy, step = _way_out(provided, provider, vendor)
             yield finding("RLK538", module, message, remedy, step=step)
-
-
-def find_calls(source: MemberSource) -> Iterator[tuple[str, list[str]]]:
-    """Yield each module that loads libraries by their names, with these names."""
-    for module in islice((name for name in source.members if name.endswith(".py")), _MODULES):
-        content = read_prefix(source, module, _MODULE_BYTES)
-        # The pattern begins with no character that `re` could skip to.
-        if any(name in content for name in _CALLED):
-            text = content.decode("utf-8", "replace")
-            yield module, [*dict.fromkeys(match["soname"] for match in _CALL.finditer(text))]
 
 
 def _way_out(sonames: Sequence[str], provider: Provider, vendor: Vendor) -> tuple[str, str | None]:

@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 from packaging.version import Version
 
+from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
 from relink.loader.target import Target
 from relink.planning.assess import Attempt, Trace, assess
@@ -86,6 +87,7 @@ def plan_wheel(case: Case, find_places: FindPlaces | None) -> PreparedPlan:
     :param find_places: finds the providers of another target, which may be the way out; None: no way out is looked for.
     """
     trace = Trace()
+    case = replace(case, known=Tables(Files(case.target.sysroot), {}))
     planned = _plan_once(case, trace)
 
     if find_places is None:
@@ -93,9 +95,10 @@ def plan_wheel(case: Case, find_places: FindPlaces | None) -> PreparedPlan:
 
     def replan(options: Options) -> PreparedPlan:
         target, places = choose_target(options), case.providers
+        known = case.known if target.sysroot == case.target.sysroot else None
         if (target, options.prefixes) != (case.target, case.options.prefixes):
             places = find_places(options, target, case.wheel.sought)
-        return _plan_once(replace(case, target=target, providers=places, options=options), trace)
+        return _plan_once(replace(case, target=target, providers=places, options=options, known=known), trace)
 
     if not (planned.plan.ok or case.options.force):
         ways = _find_other_prefix(planned, case, replan, trace)

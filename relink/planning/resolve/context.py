@@ -17,8 +17,10 @@ from msgspec.structs import replace
 
 from relink.elf.edit import VersionEdit
 from relink.elf.image import Image
+from relink.elf.symbols import SymbolTable
 from relink.loader.python import PythonFacts
 from relink.loader.seen_files import Files
+from relink.loader.tables import Tables
 from relink.loader.target import Target
 from relink.planning.siblings import Sibling
 from relink.providers.distribution import Distribution
@@ -207,6 +209,7 @@ class ResolveContext(msgspec.Struct, frozen=True, dict=True):
     :ivar as_it_is: nothing is edited; the question is what loads now.
     :ivar opens: the library names in the read-only data of the members that import dlopen.
     :ivar several: the options are for other wheels, too.
+    :ivar known: the symbols that other attempts have read of the target's files.
     :ivar optional: the members without which the import ends well, where that has been followed.
     """
 
@@ -234,6 +237,14 @@ class ResolveContext(msgspec.Struct, frozen=True, dict=True):
     as_it_is: bool = False
     several: bool = False
     optional: Mapping[str, OptionalMember] = msgspec.field(default_factory=dict)
+    known: Tables | None = None
+
+    def open_tables(self, members: Mapping[str, SymbolTable]) -> Tables:
+        """Return the symbols of files and members; files that another attempt has read are not read again.
+
+        :param members: the symbols of each.
+        """
+        return self.known.over(self.files, members) if self.known else Tables(self.files, members)
 
     # By soname: the same question is asked for each edge of each attempt.
     @cached_property

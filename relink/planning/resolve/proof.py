@@ -235,7 +235,7 @@ class Prover:
     def __init__(self, context: ResolveContext, originals: Mapping[str, SymbolTable]) -> None:
         self.context, self.originals = context, originals
         self.members = dict(originals)
-        self.tables = Tables(context.files, self.members)
+        self.tables = context.open_tables(self.members)
         self.knowledge = DlopenKnowledge(context, self.tables)
         self._bound: dict[int, tuple[Closure, Bindings]] = {}
 

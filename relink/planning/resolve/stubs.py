@@ -34,7 +34,6 @@ from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import Import, SymbolTable
 from relink.loader.binding import Unbound, bind, check_versions
 from relink.loader.closure import Closure
-from relink.loader.tables import Tables
 from relink.planning.model import STUB_DIRECTORY, Stub, check_places, is_plain
 from relink.planning.resolve.context import ResolveContext, ShimUse
 from relink.planning.resolve.proof import (
@@ -88,7 +87,7 @@ def plan_stubs(
         return StubPlans()
     by_soname: dict[str, _StubImports] = {}
     missed: set[str] = set()
-    known, every = Tables(context.files, {}), AUTO in wanted
+    known, every = context.open_tables({}), AUTO in wanted
     for member in context.images:
         outcome = find_strategy(context, member)
         missing = {
@@ -303,7 +302,7 @@ def plan_forwarders(
 
 def _follow(context: ResolveContext, tables: Mapping[str, SymbolTable], members: Iterable[str]) -> _Openers:
     """Load members as they will be, with what the objects in their closures open."""
-    knowledge = DlopenKnowledge(context, Tables(context.files, tables))
+    knowledge = DlopenKnowledge(context, context.open_tables(tables))
     outcomes = {member: find_strategy(context, member) for member in members}
     return {member: (outcome.root, knowledge.follow(member, outcome)) for member, outcome in outcomes.items()}
 
@@ -448,7 +447,7 @@ def _find_lacking(
     """
     sonames = {text.partition(":")[0] for text in named}
     lacking: dict[str, _Lacking] = {}
-    known = Tables(context.files, {})
+    known = context.open_tables({})
     for member in context.images:
         outcome = find_strategy(context, member)
         closure = outcome.closure

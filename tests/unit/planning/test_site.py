@@ -19,9 +19,9 @@ import pytest
 from msgspec.structs import replace
 
 from relink import Options, Plan, Report, apply, diff, plan, relink, verify
+from relink.planning.contents import find_calls
 from relink.planning.model import ChangedRequirement
 from relink.planning.site import (
-    find_calls,
     find_environment_site,
     find_vendor_requirements,
     follow_label,
