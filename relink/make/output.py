@@ -258,6 +258,8 @@ def _shown(fact: object) -> str:
     return "nothing" if fact is None else repr(fact)
 
 
+# Bytes of a member with gaps that are deflated anew around the spans in these.
+_SPARE: Final = 16 << 20
 # Differences that are listed: one mistake can concern every member.
 _MOST = 5
 
@@ -400,11 +402,15 @@ class Staging:
         :raises UsageError: the output would replace the input.
         """
         self._refuse_the_inputs_place()
-        size = 2 * self._contents.archive.members[name].compressed_size
+        member, loaded = self._contents.archive.members[name], self._contents.loaded.get(name)
+        gaps = sum(map(len, loaded.gaps)) if loaded else 0
+        # Bytes that are deflated anew: the others are in spans.
+        rest = member.size - gaps
+        size = 2 * member.compressed_size * rest // max(1, member.size)
         if size <= self._ahead:
             self._ahead -= size
-            packing = self._pool.submit(pack_ahead, name, new, self._write_options.level)
-            new = replace(new, content=(), size=new.length, ahead=packing)
+            packing = self._pool.submit(pack_ahead, name, new, self._write_options.level, 2 * rest + _SPARE)
+            new = replace(new, content=new.content if gaps else (), size=new.length, ahead=packing)
         self._replacements[name] = new
 
     def write(

@@ -118,8 +118,6 @@ class Contents:
         self._kept = 0
         self._closing = threading.Event()
         self._readers = ThreadPoolExecutor(default_jobs(), "relink-read")
-        # A thread of its own, since it goes through one content at a time.
-        self._worker = ThreadPoolExecutor(1, "relink-contents")
         self._searcher = ThreadPoolExecutor(1, "relink-search")
         self._reading: dict[str, Future[memoryview]] = {}
         self._checkpoints: dict[str, list[Checkpoint]] = {}
@@ -142,7 +140,7 @@ class Contents:
         """Stop the threads and close the wheel."""
         # Set before the pools are shut down, which wait: running work sees the flag and ends early.
         self._closing.set()
-        for pool in (self._readers, self._worker, self._searcher):
+        for pool in (self._readers, self._searcher):
             pool.shutdown(cancel_futures=True)
         self.source.close()
         # The memory of the members is released now, not when the garbage collector finds a cycle.
@@ -331,10 +329,12 @@ class Contents:
 
     def _ahead(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         """Yield the chunks; inflate some of them before the caller asks."""
-        waiting = [self._worker.submit(next, chunks, b"") for _ in range(_CHUNKS_AHEAD)]
-        while data := waiting.pop(0).result():
-            waiting.append(self._worker.submit(next, chunks, b""))
-            yield data
+        # A thread of its own: chunks come in order, and several members may be written at once.
+        with ThreadPoolExecutor(1, "relink-contents") as worker:
+            waiting = [worker.submit(next, chunks, b"") for _ in range(_CHUNKS_AHEAD)]
+            while data := waiting.pop(0).result():
+                waiting.append(worker.submit(next, chunks, b""))
+                yield data
 
     def _compared(self, chunks: Iterator[Chunk], entry: RecordEntry) -> Iterator[Chunk]:
         """Yield the chunks, and compare their digest with RECORD after the last one."""

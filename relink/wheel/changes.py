@@ -37,6 +37,10 @@ class Packed(msgspec.Struct, frozen=True):
     sha256: bytes | None = None
 
 
+PackedAhead: TypeAlias = tuple[Packed, list[bytes | Span]]
+"""What the headers say of a member, and its compressed bytes in order."""
+
+
 class NewContent(msgspec.Struct, frozen=True):
     """New content of a member: of one that is in the wheel, whose name, position and mode stay, or of one that is added.
 
@@ -47,7 +51,7 @@ class NewContent(msgspec.Struct, frozen=True):
         :data:`~relink.wheel.deflate.stream.WINDOW` bytes before them.
     :ivar mode: permission bits of a member that is added.
     :ivar stored: do not compress it; only of a member that is added.
-    :ivar ahead: gives what :func:`relink.wheel.writer.pack_ahead` makes of it, and `content` is not read again.
+    :ivar ahead: gives what :func:`relink.wheel.writer.pack_ahead` makes of it, and then `content` is not read again.
     """
 
     content: Content
@@ -55,7 +59,7 @@ class NewContent(msgspec.Struct, frozen=True):
     spans: Callable[[], tuple[Span, ...]] = tuple
     mode: int = 0o644
     stored: bool = False
-    ahead: Future[tuple[Packed, list[bytes]]] | None = None
+    ahead: Future[PackedAhead | None] | None = None
 
     @property
     def method(self) -> int:

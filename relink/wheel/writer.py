@@ -40,8 +40,8 @@ from relink.system.errors import RelinkError, UsageError, WheelError, raise_if_m
 from relink.system.progress import OnProgress
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
-from relink.wheel.changes import Changes, NewContent, Packed, WriteOptions, iterate_content
-from relink.wheel.deflate.splice import Deflater, Joiner, Piece
+from relink.wheel.changes import Changes, NewContent, Packed, PackedAhead, WriteOptions, iterate_content
+from relink.wheel.deflate.splice import Deflater, Joiner, Piece, Span
 from relink.wheel.deflate.stream import LAST_BLOCK_BYTES, content
 from relink.wheel.directory import find_collisions, name_defect
 from relink.wheel.metadata import read_metadata, read_tags, rewrite_metadata, rewrite_wheel_info
@@ -77,19 +77,19 @@ def largest_packed_size(method: int, size: int) -> int:
     return size if method == z.STORED else size + size // 8 + 1024
 
 
-def pack(name: str, new: NewContent, write: Callable[[BytesLike], object], *, level: int) -> Packed:
+def pack(name: str, new: NewContent, write: Callable[[BytesLike | Span], object], *, level: int) -> Packed:
     """Deflate the content of a member apart from its spans, or store it.
 
-    :param write: takes the compressed bytes.
+    :param write: takes the compressed bytes, and the spans between them.
     :raises RelinkError: the content does not have the size that was announced.
     """
     announced, method, spans = new.length, new.method, new.spans()
     crc = seen = compressed = 0
 
-    def put(data: BytesLike) -> None:
+    def put(data: BytesLike | Span) -> None:
         nonlocal compressed
         write(data)
-        compressed += len(data)
+        compressed += data.length if isinstance(data, Span) else len(data)
 
     joiner = Joiner(lambda: _deflater(level), spans, put) if method == z.DEFLATED else None
     digest = hashlib.sha256()
@@ -113,10 +113,19 @@ def pack(name: str, new: NewContent, write: Callable[[BytesLike], object], *, le
     return Packed(crc, compressed, seen, made if spans else (), digest.digest() if spans else None)
 
 
-def pack_ahead(name: str, new: NewContent, level: int) -> tuple[Packed, list[bytes]]:
-    """Deflate the content of a member, and return its compressed bytes in order, too; raises as :func:`pack`."""
-    parts: list[bytes] = []
-    return pack(name, new, lambda data: parts.append(bytes(data)), level=level), parts
+def pack_ahead(name: str, new: NewContent, level: int, most: int) -> PackedAhead | None:
+    """Deflate the content of a member, and return its compressed bytes in order, too; raises as :func:`pack`.
+
+    :param most: bytes of the content apart from its spans; None is returned where there are more.
+    """
+    if new.length - sum(span.stop - span.start for span in new.spans()) > most:
+        return None
+    parts: list[bytes | Span] = []
+
+    def put(data: BytesLike | Span) -> None:
+        parts.append(data if isinstance(data, Span) else bytes(data))
+
+    return pack(name, new, put, level=level), parts
 
 
 def new_member(name: str, method: int, moment: DosTime, attributes: int) -> Member:
@@ -238,10 +247,11 @@ class ZipWriter:
         # A first header with what is known: it is as long as the right one, which replaces it.
         self._write(_local(header, 0, 0, new.length))
         start = self._offset
-        if new.ahead is None:
+        ahead = new.ahead.result() if new.ahead else None
+        if ahead is None:
             packed = pack(header.name, new, self._write, level=self._level)
         else:
-            packed, parts = new.ahead.result()
+            packed, parts = ahead
             for part in parts:
                 self._write(part)
             parts.clear()
@@ -283,9 +293,10 @@ class ZipWriter:
         self._write(z.END.pack(z.END_SIGNATURE, 0, 0, short_count, short_count, short_size, short_start, 0))
         return self._offset
 
-    def _write(self, data: BytesLike) -> None:
-        self._file.write(data)
-        self._offset += len(data)
+    def _write(self, data: BytesLike | Span) -> None:
+        for part in data.stream() if isinstance(data, Span) else (data,):
+            self._file.write(part)
+            self._offset += len(part)
 
 
 class ReadBack:

@@ -415,6 +415,12 @@ class Span(msgspec.Struct, frozen=True):
     last: int
     read: RangeReader
 
+    @property
+    def length(self) -> int:
+        """How many bytes :meth:`stream` yields."""
+        bits = PADDING[self.first % 8][1] + self.last - self.first + STORED_BLOCK[1]
+        return -(-bits // 8) + len(EMPTY_STORED)
+
     def stream(self) -> Iterator[bytes]:
         """Yield its blocks from one byte's beginning to another's, with empty ones around them to get there."""
         yield from copy_bits(self.read, self.first, self.last, STORED_BLOCK)
@@ -463,11 +469,14 @@ class Joiner:
     """Makes one deflate stream of new content and of spans of old streams.
 
     :param deflater: makes a compressor; a new one begins behind each span.
-    :param write: takes what is to be written.
+    :param write: takes what is to be written: bytes, and spans, whose streams are to be written.
     """
 
     def __init__(
-        self, deflater: Callable[[], Deflater], spans: Sequence[Span], write: Callable[[BytesLike], object]
+        self,
+        deflater: Callable[[], Deflater],
+        spans: Sequence[Span],
+        write: Callable[[BytesLike | Span], object],
     ) -> None:
         self._new = deflater
         self._write = write
@@ -528,8 +537,8 @@ class Joiner:
             self._put(self._deflater.flush(isal_zlib.Z_SYNC_FLUSH))
             self._end_piece()
         self._deflater = self._new()
-        for data in span.stream():
-            self._put(data)
+        self._write(span)
+        self._length += span.length
 
     def _end_piece(self, span: Span | None = None) -> None:
         """Record the piece that has been written, and begin with another."""

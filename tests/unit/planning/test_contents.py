@@ -280,7 +280,7 @@ runpy.run_module("relink", run_name="__main__", alter_sys=True)
 
 @pytest.mark.slow(reason="a wheel of 90,000 members is written")
 def test_max_memory_is_the_most_that_many_members_take(works: Works, tmp_path: Path) -> None:
-    files: dict[str, bytes | Path] = {f"demo/{number}": b"" for number in range(90_000)}
+    files: dict[str, bytes | Path] = {f"demo/{number}": b"" for number in range(100_000)}
     wheel = works.wheel(tmp_path, {**files, "demo/a.so": works.library})
     words = command(works, wheel, tmp_path / "out")[:-1]
     refused = subprocess.run([*words, "300"], capture_output=True, text=True, check=False)

@@ -31,7 +31,7 @@ from relink.wheel import zipformat
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Changes, NewContent, Packed
 from relink.wheel.deflate import splice
-from relink.wheel.deflate.splice import Piece, find_spans
+from relink.wheel.deflate.splice import Piece, Span, find_spans
 from relink.wheel.naming import relinked_name
 from relink.wheel.record import read_record
 from relink.wheel.source import read_prefix
@@ -44,7 +44,7 @@ from relink.wheel.writer import (
     pack,
     write_wheel,
 )
-from relink.wheel.zipformat import DEFLATED, STORED, Member
+from relink.wheel.zipformat import DEFLATED, STORED, BytesLike, Member
 from tests.support.amount import amount
 from tests.unit.wheel.build import (
     DIST_INFO,
@@ -71,7 +71,12 @@ def pieces() -> Iterator[bytes]:
 
 def packed_bytes(new: NewContent, level: int = 3) -> tuple[bytes, Packed]:
     written = bytearray()
-    packed = pack("x", new, written.extend, level=level)
+
+    def write(data: BytesLike | Span) -> None:
+        assert not isinstance(data, Span)
+        written.extend(data)
+
+    packed = pack("x", new, write, level=level)
     assert packed.compressed_size == len(written)
     return bytes(written), packed
 

@@ -31,6 +31,7 @@ from relink.wheel.deflate.stream import (
     copy_inflater,
     inflate_piece,
 )
+from relink.wheel.zipformat import BytesLike
 from tests.unit.wheel.streams import KIB, deflate, made, reader
 
 SLOW = pytest.mark.slow(reason="long streams; shorter ones are tried always")
@@ -646,11 +647,13 @@ def find_spans(stream: bytes, content: bytes, stretches: Sequence[range]) -> tup
 
 def joined(content: bytes, spans: Sequence[Span], block: int = 100 * KIB) -> bytes:
     parts: list[bytes] = []
-    joiner = Joiner(
-        lambda: isal_zlib.compressobj(1, isal_zlib.DEFLATED, -15),
-        spans,
-        lambda data: parts.append(bytes(data)),
-    )
+
+    def write(data: BytesLike | Span) -> None:
+        stream = b"".join(data.stream()) if isinstance(data, Span) else bytes(data)
+        assert not isinstance(data, Span) or data.length == len(stream)
+        parts.append(stream)
+
+    joiner = Joiner(lambda: isal_zlib.compressobj(1, isal_zlib.DEFLATED, -15), spans, write)
     for at in range(0, len(content), block):
         joiner.add(content[at : at + block])
     pieces = joiner.finish()
