@@ -21,6 +21,8 @@ from relink.planning.case import Command as Asker
 from relink.system.findings.model import RULES
 
 ROOT = Path(__file__).resolve().parents[1]
+WIDTH = 90
+"""Columns of a line in a block: a page of the site has room for so many."""
 SUMMARY = "relink AMD's prebuilt ROCm wheels against the ROCm you have"
 EXIT_CODES = {
     "0": "Done.",
@@ -209,7 +211,7 @@ def markdown() -> str:
     for command in every[1:]:
         lines += ["", f"## relink {command.name}", "", f"`{command.synopsis}`", "", *command.paragraphs]
         if command.example:
-            lines += ["", "```console", f"$ {command.example}", "```"]
+            lines += ["", "```sh", *map(_pasted, command.example.split("; ")), "```"]
         rows = [(item.written, item.text) for item in command.arguments if item.text]
         for group, options in (("", ()), *command.groups):
             if group and group != "Other options":
@@ -225,6 +227,18 @@ def markdown() -> str:
         lines += ["", f"## {heading}", "", "| | |", "| --- | --- |"]
         lines += [f"| `{name}` | {_cell(text)} |" for name, text in facts.items()]
     return "\n".join(lines) + "\n"
+
+
+def _pasted(command: str) -> str:
+    """Return a command as a block has it; the lines of a long one end in a backslash, so that they can be pasted."""
+    return " \\\n    ".join(_folded(command, WIDTH - len("     \\")))
+
+
+def _folded(line: str, width: int, indent: str = "") -> list[str]:
+    """Return the lines that a line of a block takes; words stay whole."""
+    return textwrap.wrap(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _cell(text: str) -> str:
@@ -247,7 +261,8 @@ def rules() -> str:
     for rule in RULES.values():
         lines += ["", f"## {rule.code}", "", f"**{rule.title}** ({rule.level})", ""]
         lines += [*textwrap.wrap(rule.meaning, 130), "", *textwrap.wrap(f"What to do: {rule.fix}", 130), ""]
-        lines += ["```text", *rule.example.splitlines(), "```"]
+        shown = (part for line in rule.example.splitlines() for part in _folded(line, WIDTH, "      "))
+        lines += ["```text", *shown, "```"]
     return "\n".join(lines) + "\n"
 
 

@@ -116,7 +116,7 @@ _FENCE = re.compile(r"^ *```")
 _RULE = re.compile(r"\bRLK\d{3}\b")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 _BLOCK = re.compile(r"^ *```(?:console|sh|bash)$")
-_RELINK = re.compile(r"(?:^ *(?:\$ )?|(?<!`)`)(?:[\w./-]+/)?relink ((?:[^`\\\n]|\\\n)+)", re.MULTILINE)
+_RELINK = re.compile(r"(?:^ *(?:# +)?|(?<!`)`)(?:[\w./-]+/)?relink ((?:[^`\\\n]|\\\n)+)", re.MULTILINE)
 
 
 class SiteError(Exception):

@@ -2,7 +2,7 @@
 """Run the walk of docs/start.md in a chroot of Debian sid with its ROCm 7.2, and write what it prints into the page.
 
 ``scripts/user_story.py ROOT``, as root, by the Python of .venv. ROOT is made by debootstrap if it is not there (11 GB), with this
-machine's mirror and certificates; a copy of the last commit is put into it. The commands are those of the console blocks that say
+machine's mirror and certificates; a copy of the last commit is put into it. The commands are those of the blocks that say
 ``by scripts/user_story.py``; they run one after another in one shell, in a directory that is made for them.
 """
 

@@ -21,7 +21,7 @@ def _holds(readme: str, directory: Path, environment: dict[str, str]) -> None:
     results = transcripts.run(asked, directory, environment)
     for command, result in zip(asked, results, strict=False):
         assert result.code == 0, f"{readme}:{command.line}: {command.text}\n{result.output}"
-        assert result.output.splitlines() == command.output.splitlines(), f"{readme}:{command.line}"
+        assert transcripts.show(result.output) == command.shown, f"{readme}:{command.line}"
     assert asked
     assert len(results) == len(asked)
 

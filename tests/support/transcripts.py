@@ -1,7 +1,8 @@
-"""Console blocks of Markdown files: run as a reader would, and held against what the file says was printed.
+"""Blocks of commands in Markdown files: run as a reader would, and held against what the file says was printed.
 
-A block is fenced by ```` ```console ````; a line that starts with ``$ `` is a command (a backslash at its end continues it), what
-follows is its output. ``<!-- not run: REASON -->`` on the line before the fence keeps a block from being run.
+A block is fenced by ```` ```sh ```` and can be pasted into a shell: a line that starts with ``#`` is output, folded as on a
+terminal, each other one is a command (a backslash at its end continues it). ``<!-- not run: REASON -->`` on the line before the
+fence keeps a block from being run.
 
 ``python -m tests.support.transcripts FILE.md DIRECTORY`` runs the blocks there and writes into FILE what they print.
 """
@@ -12,23 +13,26 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 HOME = "/home/you/try"
 """Stands for the directory that the commands are run in."""
-_FENCE, _NOT_RUN = "```console", "<!-- not run:"
+WIDTH = 90
+"""Columns of a line of output: a page of the site has room for so many."""
+_FENCE, _NOT_RUN = "```sh", "<!-- not run:"
 _MARK = "\x1e"  # between the outputs of two commands
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command as printed: its text, the number of its first line, the lines of its output."""
+    """A command as printed: its text, the number of its first line, the lines that show its output."""
 
     text: str
     line: int
-    output: str
+    shown: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +62,32 @@ def _block(lines: Sequence[str], first: int) -> list[Command]:
     found: list[Command] = []
     at = 0
     while at < len(lines):
-        if not lines[at].startswith("$ "):
+        if lines[at].startswith("#"):
             raise ValueError(f"line {first + at}: output without a command: {lines[at]}")
-        start, text = at, lines[at][2:]
+        start, text = at, lines[at]
         while text.endswith("\\"):
             at += 1
             text += "\n" + lines[at]
         at += 1
         printed = at
-        while at < len(lines) and not lines[at].startswith("$ "):
+        while at < len(lines) and lines[at].startswith("#"):
             at += 1
-        found.append(Command(text, first + start, "".join(f"{line}\n" for line in lines[printed:at])))
+        found.append(Command(text, first + start, [*lines[printed:at]]))
     return found
+
+
+def show(output: str) -> list[str]:
+    """Return output as a block has it: comments, folded between words where a line is too long."""
+    shown: list[str] = []
+    for line in output.splitlines():
+        indent = " " * (len(line) - len(line.lstrip(" ")) + 2)
+        folded = [line]
+        if len(line) > WIDTH - 2:
+            folded = textwrap.wrap(
+                line, WIDTH - 2, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+            )
+        shown += [f"# {part}".rstrip() for part in folded]
+    return shown
 
 
 def run(
@@ -109,7 +127,7 @@ def rewritten(markdown: str, asked: Sequence[Command], results: Sequence[Result]
     lines = markdown.splitlines()
     for one, result in reversed(list(zip(asked, results, strict=True))):
         start = one.line - 1 + len(one.text.splitlines())
-        lines[start : start + len(one.output.splitlines())] = result.output.splitlines()
+        lines[start : start + len(one.shown)] = show(result.output)
     return "\n".join(lines) + "\n"
 
 

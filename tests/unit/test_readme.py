@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -51,9 +53,7 @@ def test_a_newcomers_walk(tmp_path_factory: pytest.TempPathFactory, name: str) -
         assert result.code == 0, f"{name}:{command.line}: {command.text}\n{result.output}"
         if "fetch-rocm-prefix" in command.text:
             same_rocm(directory / "rocm", WALKS[name])
-        assert result.output.splitlines() == command.output.splitlines(), (
-            f"{name}:{command.line}: {command.text}"
-        )
+        assert transcripts.show(result.output) == command.shown, f"{name}:{command.line}: {command.text}"
     assert len(results) == len(asked)
 
 
@@ -81,6 +81,22 @@ def test_every_block_is_run_or_says_why_not() -> None:
     assert len(not_run) <= 10, not_run
 
 
+BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_block_can_be_read_and_pasted(document: Path) -> None:
+    """It has no prompt, and no line that a page cuts off; a shell takes what is typed and what is printed, which are comments."""
+    for found in BLOCK.finditer(document.read_text(encoding="utf-8")):
+        text = textwrap.dedent(found[3])
+        if found[2] not in ("mermaid", "python"):  # Python is as ruff formats it
+            assert [line for line in text.splitlines() if len(line) > 100] == []
+        assert found[2] not in ("console", "bash"), "a block of commands is called sh"
+        if found[2] == "sh":
+            assert re.findall(r"^\$ .*", text, re.MULTILINE) == []
+            subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+
+
 def test_the_tests_of_readme_are_those_of_make_test() -> None:
     (command,) = re.findall(r"^python3 scripts/set_up.py (pytest.*)$", README, re.MULTILINE)
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -92,7 +108,7 @@ def test_the_tests_of_readme_are_those_of_make_test() -> None:
 def test_the_picture_shows_what_the_walk_printed() -> None:
     """Each soname of README's picture, and what is in its place, is in the output that docs/start.md has of the same wheel."""
     picture = README[README.index("```text\n") : README.index("\n```\n")]
-    start = WALKS["start.md"]
+    start = re.sub(r"\n#\s+", " ", WALKS["start.md"])  # long lines are folded there
     for soname, after in re.findall(r"^  (lib\S+) +not found +(\S+)", picture, re.MULTILINE):
         change = f"{soname} → {after}" if after.startswith("lib") else f"RLK125 {soname}: a stub"
         assert change in start, soname
@@ -103,11 +119,9 @@ def test_the_picture_shows_what_the_walk_printed() -> None:
 def test_readmes_journey_is_what_start_has() -> None:
     """Each line of README's walk from check to undo is in docs/start.md; `…` stands for the rest of it, or for lines left out."""
     block = README.partition(f"{CUT}\n```sh\n")[2].partition("```")[0]
-    # The block can be pasted: what is printed is a comment.
-    shown = [line[2:] if line.startswith("# ") else f"$ {line}" for line in block.splitlines()]
     lines = iter(WALKS["start.md"].splitlines())
-    assert len(shown) >= 10
-    for line in shown:
+    assert len(block.splitlines()) >= 10
+    for line in block.splitlines():
         begin, cut, _ = line.partition(" …")
         assert any(one.startswith(begin) if cut else one == begin for one in lines), line
 
@@ -170,10 +184,10 @@ def test_the_tables_of_distributions_agree() -> None:
 
 
 def test_blocks_are_run_in_one_shell_until_one_fails(tmp_path: Path) -> None:
-    text = "```console\n$ x=1; \\\n  pwd\nold\n$ echo $x in 12 s\n```\n<!-- not run: why -->\n```console\n$ exit 3\n```\n"
-    asked = transcripts.commands(text + "```console\n$ false\n$ echo never\n```\n")
+    text = "```sh\nx=1; \\\n  pwd\n# old\necho $x in 12 s\n```\n<!-- not run: why -->\n```sh\nexit 3\n```\n"
+    asked = transcripts.commands(text + "```sh\nfalse\necho never\n```\n")
     assert [command.text for command in asked] == ["x=1; \\\n  pwd", "echo $x in 12 s", "false", "echo never"]
-    assert asked[0].output == "old\n"
+    assert asked[0].shown == ["# old"]
     results = transcripts.run(asked, tmp_path, dict(os.environ))
     assert results == [
         transcripts.Result(0, f"{transcripts.HOME}\n"),
@@ -181,8 +195,16 @@ def test_blocks_are_run_in_one_shell_until_one_fails(tmp_path: Path) -> None:
         transcripts.Result(1, ""),
     ]
     shown = transcripts.rewritten(text, asked[:2], results[:2])
-    assert shown.splitlines()[3:6] == [transcripts.HOME, "$ echo $x in 12 s", "1 in 9 s"]
+    assert shown.splitlines()[3:6] == [f"# {transcripts.HOME}", "echo $x in 12 s", "# 1 in 9 s"]
     assert shown.count("\n") == text.count("\n") + 1
+    assert transcripts.show(f"  a{' b' * 44}\n\n\tc  d\n") == [
+        f"#   a{' b' * 42}",
+        "#     b b",
+        "#",
+        "# \tc  d",
+    ]
+    with pytest.raises(ValueError, match="line 2: output without a command"):
+        transcripts.commands("```sh\n# a\n```\n")
 
 
 MODULES = sorted(

@@ -57,9 +57,9 @@ def test_two_pages_of_one_address() -> None:
         ("pass `--prefixes DIR`", ["x.md:1: relink has no option --prefixes"]),
         ("two\nlines: --no-such, --prefix", ["x.md:2: relink has no option --no-such"]),
         ("`patchelf --set-rpath` of another program", []),
-        ("```console\n$ pip wheel --no-deps x\n```", []),
+        ("```sh\npip wheel --no-deps x\n```", []),
         (
-            "```console\n$ relink W \\\n    --prefix / --jobs=2\n```",
+            "```sh\nrelink W \\\n    --prefix / --jobs=2\n```",
             ["x.md:2: relink run has no option --jobs"],
         ),
         ("    relink index build R --prefix P", ["x.md:1: relink index build has no option --prefix"]),
@@ -67,7 +67,8 @@ def test_two_pages_of_one_address() -> None:
             "`relink --version` and `venv/bin/relink W --version`",
             ["x.md:1: relink run has no option --version"],
         ),
-        ("```console\n$ relink W --prefix P | grep --count x # --y\n```", []),
+        ("```sh\nrelink W --prefix P | grep --count x # --y\n```", []),
+        ("```sh\nx\n#     relink W --jobs\n```", ["x.md:3: relink run has no option --jobs"]),
         ("    relink demo --whatever 'it has", []),
     ],
 )
@@ -83,7 +84,7 @@ def test_every_command_is_known() -> None:
 
 
 def test_a_block_that_no_test_runs_says_why() -> None:
-    text = "```console\n$ a\n```\n<!-- not run: why -->\n```sh\nb\n```\n- c\n\n  ```bash\n  d\n  ```\n```toml\n```\n"
+    text = "```sh\na\n```\n<!-- not run: why -->\n```sh\nb\n```\n- c\n\n  ```bash\n  d\n  ```\n```toml\n```\n"
     assert [line.split(": ")[0] for line in make_site.blocks_not_run("x.md", text)] == ["x.md:1", "x.md:10"]
     assert list(make_site.blocks_not_run("README.md", text)) == []
 
