@@ -519,7 +519,7 @@ def test_colours_and_a_bar_on_a_terminal(works: Works, tmp_path: Path) -> None:
 def test_nothing_of_the_bar_in_a_pipe(works: Works, tmp_path: Path) -> None:
     words: list[str | Path] = [works.small(tmp_path), "--prefix", works.prefix, "--dry-run"]
     for environment in ({}, {"FORCE_COLOR": "1"}):
-        code, out, err = forked(*words, **environment)
+        code, out, err = forked(*words, TERM="xterm", **environment)
         assert (code, err) == (0, "")
         assert ("\x1b[" in out) == bool(environment)
 

@@ -22,7 +22,7 @@ from relink.system.findings.model import finding
 from tests.support.cc import cc, shared
 from tests.support.command import Run
 from tests.support.wheels import make_wheel
-from tests.support.works import OUTPUT, Works
+from tests.support.works import OUTPUT, TAG, Works
 
 SLOW = pytest.mark.slow(reason="several commands or plans; the others have one")
 
@@ -172,7 +172,7 @@ def test_verify_sees_python_code_that_loads_a_library_by_name(run: Run, tmp_path
         "demo/__init__.py": b"import ctypes\nctypes.CDLL('libamdhip64.so.7')\n",
         "demo/a.so": shared(tmp_path / "a.so", source, needed=[hip], flags=[f"-Wl,-rpath,{hip.parent}"]),
     }
-    code, text, _ = run("verify", make_wheel(tmp_path, files), "--output-format", "github")
+    code, text, _ = run("verify", make_wheel(tmp_path, files, tag=TAG), "--output-format", "github")
     assert (code, "RLK538" in text) == (1, True), text
     assert "libamdhip64.so.7 not found; demo/__init__.py:2 opens libamdhip64.so.7" in text
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import zlib
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,8 @@ def test_facts_are_read_once(tmp_path: Path, source: Path) -> None:
     place, found = tmp_path / "cache" / "sources.sqlite", list[str]()
     assert facts_of(place, source, found) == facts_of(place, source, found) == ["facts", 1]
     assert found == ["read"]
-    assert FactsCache(place).facts("second", str(source), dict) == 2
+    with closing(FactsCache(place)) as cache:
+        assert cache.facts("second", str(source), dict) == 2
     os.utime(source, ns=(1, 1))
     facts_of(place, source, found)
     assert found == ["read", "read"]
@@ -65,7 +67,7 @@ def test_a_damaged_or_foreign_cache_is_not_read(tmp_path: Path, source: Path, da
     else:
         other = zlib.compress(b'["other"]')
         damaged = {"sum": other[:-1] + bytes([other[-1] ^ 1]), "text": '["other"]', "null": b""}[damage]
-        with sqlite3.connect(place) as database:
+        with closing(sqlite3.connect(place)) as database, database:
             database.execute("update facts set facts = ?", (damaged,))
     assert facts_of(place, source, found) == ["facts", 1]
     assert found == ["read", "read"]

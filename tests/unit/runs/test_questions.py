@@ -176,7 +176,7 @@ def lost_parts(directory: Path) -> dict[str, bytes | Path]:
 
 def test_a_wheel_is_judged_by_what_its_import_opens(tmp_path: Path) -> None:
     files = lost_parts(tmp_path)
-    checked = verify_wheel(make_wheel(tmp_path, files, name="parts"), Options())
+    checked = verify_wheel(make_wheel(tmp_path, files, name="parts", tag=TAG), Options())
     assert (checked.ok, [*checked.maps]) == (True, ["parts/core.so"])
     assert {(found.level, found.without) for found in checked.findings if found.code == "RLK124"} == {
         ("warning", "parts.guarded (libtbb.so.12)"),
@@ -185,12 +185,13 @@ def test_a_wheel_is_judged_by_what_its_import_opens(tmp_path: Path) -> None:
     }
     files["parts/__init__.py"] = bytes(files["parts/__init__.py"]).replace(b'"core.so"', b'"unknown.so"')
     (tmp_path / "other").mkdir()
-    assert not verify_wheel(make_wheel(tmp_path / "other", files, name="parts"), Options()).ok
+    assert not verify_wheel(make_wheel(tmp_path / "other", files, name="parts", tag=TAG), Options()).ok
 
 
 @SLOW
 def test_a_run_leaves_what_the_import_does_without(works: Works, tmp_path: Path) -> None:
-    report = relink(make_wheel(tmp_path, lost_parts(tmp_path), name="parts"), works.options(tmp_path / "out"))
+    wheel = make_wheel(tmp_path, lost_parts(tmp_path), name="parts", tag=TAG)
+    report = relink(wheel, works.options(tmp_path / "out"))
     assert report.ok
     left = [found.subject for found in report.findings if found.code == "RLK124"]
     assert {posixpath.basename(name).partition(".")[0] for name in left} == {"guarded", "later", "unknown"}
