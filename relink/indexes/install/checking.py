@@ -281,6 +281,8 @@ def check_environment(
     if what := find_interrupted(environment):
         remedy = "The next `relink install` or `relink repair` of this environment puts it back."
         unreadable.append(finding("RLK554", what, "was being replaced when relink was killed", remedy))
+        # What else is to be done is known once all is as it was.
+        proposals = [Proposal(what.partition(" ")[0])] if proposes else []
     relinked = ((canonicalize_name(one.name), one.version) for one in checked if one.relinked)
     together = [
         *unreadable,

@@ -520,8 +520,12 @@ def _header(report: Report, nodes: Sequence[Node], isa: Isa | None, *, plan: boo
         changed = sum(file.changed for file in report.files)
         every = pluralize(len(report.files), "ELF file")
         what = f"{changed} of {every} change." if changed else "No file changes."
-        asked = "Whether the wheel loads is told by `relink verify WHEEL`, on a machine that has its loader."
-        yield tag("p", tag("strong", "The plan of a wheel."), f" {what} {asked}", class_="verdict plain")
+        asked = (
+            " Whether the wheel loads is told by ",
+            name_of("relink verify WHEEL"),
+            ", on a machine that has its loader.",
+        )
+        yield tag("p", tag("strong", "The plan of a wheel."), f" {what}", *asked, class_="verdict plain")
     else:
         yield from _verdict(report)
     yield tag("dl", *_counts(report, nodes, isa), class_="counts")

@@ -328,6 +328,7 @@ def test_killed_in_the_middle(run: Run, works: Works, index: Path, venv: Path, t
     code, out, _ = run("check", venv)
     assert code == 1
     assert "error RLK554 demo 1.0: was being replaced when relink was killed" in out
+    assert f"\n    relink repair --all --python {python_of(venv)}\n" in out.rpartition("\nNext")[2]
     code, _, err = repair(run, works, venv, "--undo")
     assert "demo 1.0 was being replaced when relink was killed: it is as it was before." in err
     assert (code, tree(venv)) == (2, before)

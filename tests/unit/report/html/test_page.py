@@ -250,7 +250,7 @@ def test_a_plan_offers_no_command_of_whoever_wrote_it() -> None:
     report = sample_report(output=True)
     header = Page(html_page(report, plan=True)).root.one("header")
     assert header.one("p", "verdict").text == (
-        "The plan of a wheel. 1 of 3 ELF files change. Whether the wheel loads is told by `relink verify WHEEL`, "
+        "The plan of a wheel. 1 of 3 ELF files change. Whether the wheel loads is told by relink verify WHEEL, "
         "on a machine that has its loader."
     )
     assert not header.all("button")
