@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -113,6 +114,32 @@ def test_the_sdist_builds_the_same_wheel_as_the_tree(built: Built, tmp_path: Pat
         assert {name: tree.read(name) for name in tree.namelist()} == {
             name: sdist.read(name) for name in sdist.namelist()
         }
+
+
+@pytest.mark.slow(reason="two builds of both archives")
+def test_both_archives_are_the_same_whoever_builds_them(tmp_path: Path) -> None:
+    """Of a clone of the commit: at another time, in another directory, with another umask, time zone, locale and hash seed."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is no clone with its history")
+    found = []
+    for name, umask, seed, zone, locale in (
+        ("clone", 0o022, "1", "UTC", "C.UTF-8"),
+        ("other/place", 0o077, "2", "Asia/Kolkata", "C"),
+    ):
+        directory = tmp_path / name
+        clone = ["git", "clone", "--quiet", "--no-local", str(ROOT), str(directory)]
+        subprocess.run(clone, umask=umask, check=True)
+        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(directory / "dist")]
+        given = os.environ | {"PYTHONHASHSEED": seed, "TZ": zone, "LC_ALL": locale}
+        subprocess.run([*command, str(directory)], umask=umask, env=given, capture_output=True, check=True)
+        found.append(
+            {
+                path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+                for path in (directory / "dist").iterdir()
+            }
+        )
+    assert len(found[0]) == 2
+    assert found[0] == found[1]
 
 
 def test_the_metadata_is_complete(built: Built) -> None:
