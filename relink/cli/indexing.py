@@ -90,7 +90,8 @@ def check(
     found = check_site(site)
     lines = [*map(Line, repaired), *(Line(problem, style="red") for problem in found.problems)]
     lines.append(Line(f"{found.pages} pages, {found.files} files; {len(found.problems)} problems"))
-    document = {"ok": not found.problems, **msgspec.to_builtins(found), "repaired": repaired}
+    facts = {"ok": not found.problems, **msgspec.to_builtins(found), "repaired": repaired}
+    document = {"schema": "relink.site/1", **facts}
     print_document(shown, document, lines, ok=not found.problems)
 
 

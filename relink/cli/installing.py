@@ -222,8 +222,8 @@ def check(
         and environment.is_dir()
         and not any(os.path.lexists(environment / name) for name in of_python)
     ):
-        if why is not None or imports:
-            option = "--import" if imports else "--why"
+        given = {"--import": imports, "--why": why is not None, "--only-gpu": bool(options.only_gpus)}
+        if option := next((option for option in given if given[option]), None):
             raise UsageError(f"{option} is for an environment, and {environment} has no bin/python")
         from relink.report.text import tree_text
         from relink.runs.questions import check_tree

@@ -417,6 +417,11 @@ class Options:
     def __post_init__(self) -> None:
         if self.output_directory is not None:  # a program may pass text
             object.__setattr__(self, "output_directory", Path(self.output_directory))
+            if self.output_place.suffix == ".whl":
+                raise UsageError(
+                    f"-o {self.output_directory}: the name of a wheel; results go to a directory, under names of their own: -o "
+                    f"{self.output_place.with_suffix('')}"
+                )
         if self.gpus or self.only_gpus:
             from relink.vendors.registry import requested_gpus  # noqa: PLC0415 - slow to load, and here only
 

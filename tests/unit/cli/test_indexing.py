@@ -11,6 +11,7 @@ from tests.support.command import Run
 from tests.support.indexes import recipe_of
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, Works
+from tests.unit.test_json_documents import valid
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +39,7 @@ def test_from_a_recipe_to_a_site(run: Run, works: Works, tmp_path: Path) -> None
     build = ("index", "build", "index.toml", "-o", "site")
     code, out, err = run(*build, "--json", "--jobs", "2", "--log", "log.jsonl", "--metrics", "m.prom")
     assert (code, err) == (0, "")
-    assert (json.loads(out)["written"], json.loads(out)["schema"]) == (2, "relink.indexes.build-summary/1")
+    assert (valid(out)["written"], valid(out)["schema"]) == (2, "relink.indexes.build-summary/1")
     events = [json.loads(line)["event"] for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert events == ["budget", "fetched", "fetched", "result", "result", "published"] or sorted(
         events
@@ -60,7 +61,7 @@ def test_from_a_recipe_to_a_site(run: Run, works: Works, tmp_path: Path) -> None
     (wheel,) = (tmp_path / "site").glob("files/*/*/demo-1.1+*.whl")
     wheel.write_bytes(b"")
     code, out, _ = run("index", "check", "site", "--json")
-    assert (code, json.loads(out)["ok"]) == (1, False)
+    assert (code, valid(out)["ok"], valid(out)["schema"]) == (1, False, "relink.site/1")
     code, out, _ = run("index", "remove", "index.toml", "demo==1.1", "-o", "site")
     assert (code, out) == (0, "1 results and 2 files removed, 0 MiB\n")
     assert not [*(tmp_path / "site").glob("files/*/*/demo-1.1+*.whl")]

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+import pytest
+
 from relink.cli.options import list_option_names
 from relink.indexes.build.recipe import IndexTarget
 from relink.planning.options import (
@@ -17,6 +19,7 @@ from relink.planning.options import (
     option_table,
     parse_mebibytes,
 )
+from relink.system.errors import UsageError
 from relink.system.sandbox.start import MODES
 from relink.system.shipped_files import load_schema
 from tests.support.built import ROOT
@@ -113,6 +116,11 @@ def test_a_field_names_its_option() -> None:
 
 def test_mebibytes() -> None:
     assert (parse_mebibytes(None), parse_mebibytes(300)) == (None, 300 << 20)
+
+
+def test_the_output_is_no_wheel() -> None:
+    with pytest.raises(UsageError, match=r"-o dist/out\.whl: the name of a wheel; .*: -o dist/out$"):
+        Options(output_directory=Path("dist/out.whl"))
 
 
 def test_a_program_may_name_the_output_by_text() -> None:

@@ -152,9 +152,10 @@ def test_a_failure_that_does_not_happen(run: Run, package: Put, tmp_path: Path) 
     assert plain["imported"] is None
 
 
-def test_a_directory_has_no_imports(run: Run, tmp_path: Path) -> None:
-    code, _, err = run("check", tmp_path, "--import")
-    assert (code, "--import is for an environment" in err) == (2, True)
+@pytest.mark.parametrize("words", [("--import",), ("--why", "demo"), ("--only-gpu", "gfx1100")])
+def test_what_is_for_an_environment_alone(run: Run, tmp_path: Path, words: tuple[str, ...]) -> None:
+    code, _, err = run("check", tmp_path, *words)
+    assert (code, f"{words[0]} is for an environment" in err) == (2, True)
 
 
 def test_a_python_that_cannot_be_run(tmp_path: Path) -> None:
