@@ -370,7 +370,9 @@ def _missing(facts: GpuFacts, gpu: RequestedGpu, missing: Sequence[tuple[Coverag
     else:
         message = "the wheel itself has no prebuilt GPU code"
     own = [coverage for coverage, _ in missing if isinstance(coverage, FileCoverage)]
-    theirs = [display_name(coverage) for coverage, _ in missing if not isinstance(coverage, FileCoverage)]
+    # One that is reached at two places is named once.
+    reached = (coverage for coverage, _ in missing if not isinstance(coverage, FileCoverage))
+    theirs = [*dict.fromkeys(map(display_name, reached))]
     if own:
         names = [f"{display_name(coverage)} (none of {coverage.amount})" for coverage in own]
         message += f", none for {gpu}: it is missing from {join_some(names)}"
@@ -394,7 +396,9 @@ def _way_out(facts: GpuFacts, gpu: RequestedGpu) -> str:
     # ``rebuild NAME with GPU_TARGETS=…`` of several files; those with the same targets become one.
     texts = (way.text.removeprefix("rebuild ") for way in possible if way.kind == "rebuild")
     names = group_pairs((how, name) for name, _, how in (text.partition(" with ") for text in texts))
-    rebuilds = [f"rebuild {join_with_and(group)} with {how}" for how, group in names.items()]
+    rebuilds = [
+        f"rebuild {join_with_and([*dict.fromkeys(group)])} with {how}" for how, group in names.items()
+    ]
     ways += [" and ".join(rebuilds)] if rebuilds else []
     text = "; or ".join(ways) or "Use another GPU"
     more = "" if facts.allow_gap or not gpu.asked else ". --allow-isa-gap relinks the wheel all the same."

@@ -81,6 +81,18 @@ def test_code_that_was_built_in_is_no_matter_of_packages(tmp_path: Path) -> None
     assert "RLK427" not in codes(checked(library, "gfx1030"))
 
 
+def test_a_library_that_is_reached_at_two_places_is_named_once(tmp_path: Path) -> None:
+    data = build.library([build.raw(build.entries_of("gfx1100"))])
+    places = [tmp_path / name / "libhipfft.so.0" for name in ("a", "b")]
+    for place in places:
+        place.parent.mkdir()
+        place.write_bytes(data)
+    libraries = read_libraries([("libhipfft.so.0", str(place)) for place in places])
+    found = only(check_gpus({}, libraries, RUNTIME, requested_gpus(["gfx1030"])), "RLK401")
+    assert found.message.endswith("of the ROCm libraries it reaches libhipfft.so.0 has none for gfx1030")
+    assert found.remedy.count("libhipfft.so.0") == 1, found.remedy
+
+
 def test_a_wheel_of_another_vendor(tmp_path: Path) -> None:
     library = installed(tmp_path, "gfx1030", directory="pkg")
     code: DeviceCode = resolve_kpack(read_device_code(BufferSource(library.read_bytes()), str(library)))
