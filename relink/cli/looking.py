@@ -170,6 +170,7 @@ def isa(
 
 
 @app.command("report")
+@takes_options("report")
 def report(
     source: Annotated[
         Path,
@@ -181,6 +182,8 @@ def report(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE.html", help="The page. Default: FILE's name, here."),
     ] = None,
+    *,
+    options: Options,
 ) -> None:
     """Make a page to look at of a saved report: findings, dependencies, GPU code, what changed.
 
@@ -189,7 +192,7 @@ def report(
     from relink.cli.terminal import show
     from relink.runs import questions as queries
 
-    found, plan = queries.read_report(source)
+    found, plan = queries.read_report(source, options)
     path = output or Path(f"{source.stem}.html")
     if os.path.isdir(path):
         path /= f"{source.stem}.html"

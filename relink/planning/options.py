@@ -184,7 +184,7 @@ class Options:
         | {"check": "The Python of the environment. Default: that of the active one, or of ./.venv."},
     ).field(None)
     interpreter: str | os.PathLike[str] | None = Option(  # noqa: RUF009 (a field)
-        (*_TARGETS, "nix", "fetch"),
+        (*_TARGETS, "nix", "fetch", "report"),
         RUN,
         "The loader (ld-linux) that will run the result, if it is another.",
         metavar="PATH",

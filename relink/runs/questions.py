@@ -174,9 +174,10 @@ def check_tree(directory: Path, options: Options) -> tuple[VerifiedWheel, Verdic
     return found, summed
 
 
-def read_report(path: Path) -> tuple[Report, bool]:
+def read_report(path: Path, options: Options | None = None) -> tuple[Report, bool]:
     """Read a saved report, or the plan in a ``relink.json`` or in a relinked wheel as a report.
 
+    :param options: of a relinked wheel, the loader to ask.
     :return: the report, and whether it was made from a plan alone: then it has neither an output nor GPU code.
     :raises RelinkError: the file cannot be read, or is none of these.
     """
@@ -186,18 +187,36 @@ def read_report(path: Path) -> tuple[Report, bool]:
         if plan is None:
             again = f"`relink {shlex.quote(str(path))} --report FILE.html`"
             raise UsageError(f"{path}: relink has not made this wheel, so there is no plan in it; {again}")
-        # The edits in its plan, the loader's answers now, and its own GPU code. Nothing that the plan names is read, and no
-        # provider counts: the plan is a claim.
-        with suppress(RelinkError), ExitStack() as stack:
-            checked, assessed = _verify(path, Options(), stack)
-            output, isa = OutputFacts(str(path), assessed.source.sha256()), assessed.gpu.block
-            found = replace(plan, findings=(*plan.findings, *checked.findings))
-            return Report((), found, output, isa=isa, verified=len(checked.maps)), False
+        options = options or Options()
+        try:
+            return _relinked_as_it_is(path, plan, options), False
+        except RelinkError:
+            if options.interpreter is not None:
+                raise
         # The wheel may be for the loader of another machine: then the plan's word is all that there is.
         return Report((), plan, None), True
+    if options is not None and options.interpreter is not None:
+        raise UsageError(f"--interpreter is for a relinked wheel, and {path} is none")
     with describe_failure(UsageError, f"{path}: cannot be read"):
         content = read_text(path, JSON_LIMIT, errors="replace")
     return read_saved(content, str(path))
+
+
+def _relinked_as_it_is(path: Path, plan: Plan, options: Options) -> Report:
+    """Return a report of a relinked wheel: the edits in its plan, the loader's answers now, and its own GPU code.
+
+    Nothing that the plan names is read, and no provider counts: the plan is a claim.
+
+    :raises RelinkError: the wheel cannot be read, or its loader cannot be asked here.
+    """
+    with ExitStack() as stack:
+        checked, assessed = _verify(path, options, stack)
+        output = OutputFacts(str(path), assessed.source.sha256())
+        isa = assessed.gpu.block
+    known = {(found.code, found.subject) for found in checked.findings}
+    planned = (found for found in plan.findings if (found.code, found.subject) not in known)
+    plan = replace(plan, findings=(*planned, *checked.findings))
+    return Report((), plan, output, isa=isa, verified=len(checked.maps))
 
 
 def inspect(path: Path, limits: WheelLimits | None = None) -> Inspection:

@@ -197,6 +197,33 @@ def test_a_run_leaves_what_the_import_does_without(works: Works, tmp_path: Path)
     assert {posixpath.basename(name).partition(".")[0] for name in left} == {"guarded", "later", "unknown"}
 
 
+def test_what_the_plan_said_and_the_loader_says_is_reported_once(works: Works, tmp_path: Path) -> None:
+    files = {**lost_parts(tmp_path), "parts/a.so": works.library}
+    wheel = make_wheel(tmp_path, files, name="parts", tag=TAG)
+    output = relink(wheel, works.options(tmp_path / "out")).output
+    assert output is not None
+    found = [(one.code, one.subject) for one in queries.read_report(Path(output.path))[0].findings]
+    assert ("RLK124", "parts/guarded.so") in found
+    assert len(found) == len({*found})
+
+
+def test_a_loader_that_is_named_is_asked_for_the_report(works: Works, tmp_path: Path) -> None:
+    loader = tmp_path / "ld.so"
+    shutil.copy(find_target().interpreter, loader)
+    named = Options(interpreter=str(loader))
+    options = works.options(tmp_path / "out", interpreter=str(loader))
+    output = relink(works.small(tmp_path), options).output
+    assert output is not None
+    path = Path(output.path)
+    assert queries.read_report(path)[1]
+    report, is_plan = queries.read_report(path, named)
+    assert (is_plan, report.verified) == (False, 1)
+    with pytest.raises(WheelError):
+        queries.read_report(tmp_path / "none-1-py3-none-any.whl", named)
+    with pytest.raises(UsageError, match="--interpreter is for a relinked wheel"):
+        queries.read_report(tmp_path / "relink.json", named)
+
+
 def test_the_demo_gets_its_words_and_gives_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[str]] = []
 
