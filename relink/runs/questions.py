@@ -24,7 +24,7 @@ from relink.make.verification import verify
 from relink.planning.assess import Assessment, Attempt, Trace, assess
 from relink.planning.case import Case, build_context, choose_target, open_providers
 from relink.planning.contents import Contents
-from relink.planning.model import TargetFacts, read_plan
+from relink.planning.model import Plan, TargetFacts, read_plan
 from relink.planning.options import Options, check_trust
 from relink.planning.processes import apply_import, follow_wheel
 from relink.planning.reading import read_members, read_wheel
