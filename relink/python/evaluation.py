@@ -78,7 +78,7 @@ class Evaluation(msgspec.Struct):
     :ivar known: functions by their names.
     :ivar values: variables of modules that are known better than their sources say.
     :ivar find_soname: returns what the loader's cache has for ``libNAME.so``; None without.
-    :ivar imported_by: returns the names of modules that an extension names.
+    :ivar follow_extension: does what an extension is found to do.
     :ivar required: distributions whose modules count as there where they are not: those that a wheel requires. None where the
         environment is complete.
     :ivar refused: names of extensions and libraries whose dlopen fails.
@@ -95,7 +95,7 @@ class Evaluation(msgspec.Struct):
     known: Mapping[str, Known]
     values: Mapping[str, Any]
     find_soname: Callable[[str], str | None]
-    imported_by: Callable[[str], Sequence[str]]
+    follow_extension: Callable[[Evaluation, Module], None]
     modules: dict[str, Module] = msgspec.field(default_factory=dict)
     required: frozenset[str] | None = None
     refused: frozenset[str] = frozenset()
@@ -171,6 +171,7 @@ class Evaluation(msgspec.Struct):
         self.record("module", name, by)
         if name not in self.modules:
             self.follow_module(module)
+        self.state.module.needs |= module.needs if module.is_done else {name}
         if module.failure is not None:
             raise module.failure
         if parent is not None:
@@ -239,9 +240,7 @@ class Evaluation(msgspec.Struct):
             self.block(Frame(module, module.names), body)
         elif spec.kind == "extension":
             self.record("extension", spec.file, "import", flags=self.flags)
-            for name in self.imported_by(spec.file):
-                with suppress(Raised), self.at_least("inferred"):
-                    self.import_module(name, "strings")
+            self.follow_extension(self, module)
         elif spec.kind == "bytecode":
             self.record("unknown", f"{spec.file}: bytecode without its source", "source")
 

@@ -108,7 +108,7 @@ def _read_pick(base: Evaluation, tops: Collection[str], kinds: Collection[str]) 
         known,
         values,
         base.find_soname,
-        lambda _: (),
+        lambda *_: None,
         required=base.required or frozenset(),
         tops=tops,
     )

@@ -55,6 +55,7 @@ class Module(msgspec.Struct, eq=False):
     :ivar events: what it does by itself, in order; its imports have the kind ``module``.
     :ivar failure: what its import raises; None where it ends.
     :ivar is_done: it has been followed to its end.
+    :ivar needs: the modules that its import comes to again, itself or by others, before they are followed to their ends.
     :ivar bodies: those of its functions, once one is called; as text until it is called itself.
     :ivar vain: how often a function of it was called with arguments and nothing was loaded, by its number.
     :ivar has_finder: it has put a finder into sys.meta_path, which may make modules below it (six.moves).
@@ -67,6 +68,7 @@ class Module(msgspec.Struct, eq=False):
     events: list[Event] = msgspec.field(default_factory=list)
     failure: Raised | None = None
     is_done: bool = False
+    needs: set[str] = msgspec.field(default_factory=set)
     bodies: list[Any] | None = None
     vain: dict[int, int] = msgspec.field(default_factory=dict)
     has_finder: bool = False
