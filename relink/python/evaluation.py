@@ -27,6 +27,7 @@ from relink.python.syntax import Nodes, SyntaxNode
 from relink.python.values import (
     LARGEST_VALUE,
     MISSING,
+    SPEC,
     UNKNOWN,
     Bound,
     Class,
@@ -85,6 +86,7 @@ class Evaluation(msgspec.Struct):
     :ivar assumed: the modules that were taken to be there.
     :ivar taken_out: the modules that sources have taken out of sys.modules.
     :ivar flags: those of sys.setdlopenflags.
+    :ivar read_variables: the environment variables that were read so far.
     """
 
     interpreter: Interpreter
@@ -103,7 +105,7 @@ class Evaluation(msgspec.Struct):
     taken_out: set[str] = msgspec.field(default_factory=set)
     flags: int = 2
     state: State = msgspec.field(default_factory=lambda: State(Module("", Spec("", "builtin"))))
-    _read_variables: list[str] = msgspec.field(default_factory=list)
+    read_variables: list[str] = msgspec.field(default_factory=list)
     _imports: int = 0
     # What handlers have taken that are followed now, with the variable of each.
     _handling: list[tuple[Raised, str | None]] = msgspec.field(default_factory=list)
@@ -202,6 +204,7 @@ class Evaluation(msgspec.Struct):
             "__name__": module.name,
             "__file__": spec.file or UNKNOWN,
             "__package__": package,
+            "__spec__": Instance(SPEC, {"name": module.name, "parent": package, "origin": spec.file}),
             "__doc__": UNKNOWN,
         }
         if spec.search is not None:
@@ -222,6 +225,7 @@ class Evaluation(msgspec.Struct):
             self._imports -= 1
             self.state = before
         module.is_done = True
+        module.needs = {one for one in module.needs if not self.modules[one].is_done}
         for name, value in self.values.items():
             if name.rpartition(".")[0] == module.name and value is not MISSING:
                 module.names[name.rpartition(".")[2]] = value
@@ -347,9 +351,9 @@ class Evaluation(msgspec.Struct):
                     self.variables[key] = value if isinstance(value, str) else ""
 
     def _if(self, frame: Frame, test: SyntaxNode, body: Nodes, orelse: Nodes) -> Signal:
-        count, before = len(self._read_variables), self.state.deciding
+        count, before = len(self.read_variables), self.state.deciding
         decided = truth(self.value(frame, test))
-        self.state.deciding += tuple(dict.fromkeys(self._read_variables[count:]))
+        self.state.deciding += tuple(dict.fromkeys(self.read_variables[count:]))
         try:
             if decided is None:
                 return self._follow_either(frame, body, orelse)
@@ -473,9 +477,10 @@ class Evaluation(msgspec.Struct):
         return signal if signal is not None and signal[0] == "return" else None
 
     def _functiondef(
-        self, frame: Frame, name: str, parameters: SyntaxNode, opens: bool, number: int, decorators: list[str]
+        self, frame: Frame, name: str, parameters: SyntaxNode, opens: bool, number: int, decorators: Nodes
     ) -> Signal:
-        kinds = [one for one in decorators if one in ("property", "staticmethod", "classmethod")]
+        kinds = [one[2] for one in decorators if one[2] in ("property", "staticmethod", "classmethod")]
+        self.values_of(frame, [one for one in decorators if one[0] == "Call"])
         made = self.make_function(frame, name, parameters, opens, number)
         frame.names[name] = replace(made, kind=kinds[0]) if kinds else made
         return None
@@ -489,12 +494,16 @@ class Evaluation(msgspec.Struct):
         full = f"{frame.module.name}.{frame.prefix}{name}"
         return Function(full, frame.module, parameters, defaults, opens, number, outer)
 
-    def _classdef(self, frame: Frame, name: str, bases: Nodes, body: Nodes) -> Signal:
+    def _classdef(self, frame: Frame, name: str, bases: Nodes, body: Nodes, decorators: Nodes) -> Signal:
         outer = (frame.names, *frame.outer) if frame.is_function else frame.outer
         inside = Frame(frame.module, {}, outer, prefix=f"{frame.prefix}{name}.")
         found = [self.value(frame, one) for one in bases]
         self.block(inside, body)
-        frame.names[name] = Class(f"{frame.module.name}.{frame.prefix}{name}", inside.names, found)
+        made: Any = Class(f"{frame.module.name}.{frame.prefix}{name}", inside.names, found)
+        for one in reversed(decorators):
+            decorated = self.call(self.value(frame, one), [made], {})
+            made = made if decorated is UNKNOWN else decorated
+        frame.names[name] = made
         return None
 
     def _import(self, frame: Frame, names: Nodes) -> Signal:
@@ -571,6 +580,8 @@ class Evaluation(msgspec.Struct):
                 return bind_method(owner, found, "function", "classmethod")
             case Class():
                 return bind_method(owner, owner.find(name), "classmethod")
+            case Function() if name == "register":
+                return Native("functools.singledispatch.register")
             case Native():
                 return self.values.get(f"{owner.name}.{name}", Native(f"{owner.name}.{name}"))
             case str() | list() | dict() | tuple() | set() | PurePosixPath() | Version():
@@ -676,20 +687,6 @@ class Evaluation(msgspec.Struct):
         if has_arguments and len(state.module.events) == count:
             module.vain[function.number] = module.vain.get(function.number, 0) + 1
         return signal[1] if signal else None
-
-    # The environment
-
-    def variable(self, name: Any, default: Any = None, *, strict: bool = False) -> Any:
-        """Return an environment variable, and note that it was read.
-
-        :raises Raised: it is not set and `strict`.
-        """
-        if not isinstance(name, str):
-            return UNKNOWN
-        self._read_variables.append(name)
-        if name not in self.variables and strict:
-            raise Raised("KeyError", is_certain=True)
-        return self.variables.get(name, default)
 
 
 _KINDS = "Expr Assign AnnAssign AugAssign If Match Try With For While FunctionDef ClassDef Import ImportFrom Return Raise Global"

@@ -37,6 +37,19 @@ TURNS = 200
 """Turns of a loop that are followed."""
 
 
+def read_variable(evaluation: Evaluation, name: Any, default: Any = None, *, strict: bool = False) -> Any:
+    """Return an environment variable, and note that it was read.
+
+    :raises Raised: it is not set and `strict`.
+    """
+    if not isinstance(name, str):
+        return UNKNOWN
+    evaluation.read_variables.append(name)
+    if name not in evaluation.variables and strict:
+        raise Raised("KeyError", is_certain=True)
+    return evaluation.variables.get(name, default)
+
+
 def _constant(_evaluation: Evaluation, _frame: Frame, value: Any) -> Any:
     return value
 
@@ -113,7 +126,7 @@ def _compare(
     for operator, node in zip(operators, others, strict=True):
         right = evaluation.value(frame, node)
         if right == Native("os.environ"):
-            right = (left,) if evaluation.variable(left) is not None else ()
+            right = (left,) if read_variable(evaluation, left) is not None else ()
         found = compare(operator, left, right)
         if found is False:
             return False
@@ -155,7 +168,7 @@ def _formattedvalue(
 def _subscript(evaluation: Evaluation, frame: Frame, node: SyntaxNode, index: SyntaxNode) -> Any:
     owner, key = evaluation.value(frame, node), evaluation.value(frame, index)
     if owner == Native("os.environ"):
-        return evaluation.variable(key, strict=True)
+        return read_variable(evaluation, key, strict=True)
     if owner == Native("sys.modules") and isinstance(key, str):
         return evaluation.modules.get(key, UNKNOWN)
     if isinstance(owner, Instance) and "ctypes.LibraryLoader" in owner.cls.lines():

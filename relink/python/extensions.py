@@ -26,15 +26,15 @@ from relink.elf.dynamic import Buffer
 from relink.elf.image import read_sections
 from relink.python.evaluation import Evaluation
 from relink.python.facts_cache import FactsCache
-from relink.python.modules import Disk, Interpreter, find_module
+from relink.python.modules import Disk, Interpreter, Spec, find_module
 from relink.python.syntax import SOURCE_LIMIT, Nodes, UnreadableSourceError
 from relink.python.values import Frame, Module, Raised
 from relink.system.errors import ElfError, RelinkError, WheelError, raise_if_machine_fault
 from relink.system.safe_open import map_file
 from relink.wheel.metadata import read_metadata
 
-# Bytes of a RECORD or METADATA.
-_RECORD_LIMIT = 64 << 20
+_RECORD_LIMIT = 64 << 20  # bytes of a RECORD or METADATA
+_DATA = (".rodata", ".data", ".dynstr")
 _CAPSULE = re.compile(rb"(?<=\0)([A-Za-z_][\w.]*)\.\w*C_?API(?=\0)")
 # What the modules that cffi makes import (cffi/_cffi_include.h, _cffi_init); no distribution's name leads to it.
 _CFFI = "_cffi_backend"
@@ -57,13 +57,10 @@ _EVERY = (b"__main__", b"__name__", b"__test__")
 _SEARCHED, _NAMES, _TEXT = 64 << 20, 5_000, 1 << 18
 # Bytes that compressed strings give, those of all tries, the tries, and the bytes of the lengths of strings.
 _INFLATED, _ALL_INFLATED, _TRIES, _INDEX = 1 << 20, 8 << 20, 2_000, 80_000
+_WORDS = "array compress decompress error flags fromlist length mode offset register"
 # What has a name in any source: that a module of the standard library has it, too, says nothing.
-_GENERIC = frozenset(
-    ["array", "compress", "decompress", "error", "flags", "length", "offset", "register"]
-).union(
-    dir(builtins),
-    *map(dir, (list, dict, str, bytes, memoryview, set, int, float, Exception, io.TextIOWrapper)),
-)
+_OWN = (list, dict, str, bytes, memoryview, set, int, float, Exception, io.TextIOWrapper)
+_GENERIC = frozenset(dir(builtins)).union(*map(dir, _OWN), _WORDS.split())
 # Modules that Cython's own code imports when something is done with them, by a name that it uses of each.
 _LATE = {"pickle": "PickleError", "asyncio.coroutines": "_is_coroutine", "struct": "View.MemoryView"}
 # pybind11/numpy.h and eigen.h import these when an array is converted; import_array() of numpy itself, when the module is.
@@ -103,7 +100,7 @@ class ExtensionImports:
     def follow(self, evaluation: Evaluation, module: Module) -> None:
         """Import what an extension imports, and follow the source that it was made from, where that lies beside it."""
         path = module.spec.file
-        source = f"{path.rpartition('/')[0]}/{path.rpartition('/')[2].partition('.')[0]}.py"
+        source = re.sub(r"\.[^/]*$", ".py", path)
         if path in self._disk.members:  # which nothing is read of
             return
         if self._disk.exists(source):
@@ -131,24 +128,24 @@ class ExtensionImports:
         found = self._names(path)
         wanted = dict.fromkeys(found.certain)
         if "__mypyc." in path:
-            return [
-                *wanted
-            ]  # the bodies of all modules of a package, which import when they are called by these
+            return [*wanted]  # the bodies of a package's modules, which import when they are called by these
         own, tops = self._packages_beside(path)
         words = frozenset(found.words)
         for name in dict.fromkeys((*found.names, *found.words)):
             top, dot, _ = name.partition(".")
-            if name == _CFFI or (top in (tops if dot or name in words else own) and self._is_module(name)):
+            if name == _CFFI or (top in (tops if dot or name in words else own) and self._find(name)):
                 wanted[name] = None
         for name in sorted(word for word in words if word.partition(".")[0] in self._standard):
             # In C stand the names of parameters, too.
             is_told = len(self._public_names(name) & words) > (name in self._in_c)
             if is_told and _LATE.get(name) not in words.union(found.names):
                 wanted[name] = None
-        for match in re.finditer(rf"(?=({'|'.join(sorted(tops))})((?:\.\w+)+))", found.joined):
+        for match in re.finditer(
+            rf"(?=({'|'.join(map(re.escape, sorted(tops)))})((?:\.\w+)+))", found.joined
+        ):
             # The last part may have more than the name of a module, to which the next string is joined.
             ends = range(len(name := match[1] + match[2]), len(match[1]) + 1, -1)
-            wanted |= dict.fromkeys(islice((name[:end] for end in ends if self._is_module(name[:end])), 1))
+            wanted |= dict.fromkeys(islice((name[:end] for end in ends if self._find(name[:end])), 1))
         return list(wanted)
 
     def _names(self, path: str) -> ExtensionNames:
@@ -174,10 +171,7 @@ class ExtensionImports:
         """Return the names that a module of the standard library has for others, less those of any source."""
         if name not in self._public:
             self._public[name] = frozenset()  # where the module is in a circle
-            spec, search = None, self._interpreter.path
-            for end in (*(dot.start() for dot in re.finditer(r"\.", name)), None):
-                spec = find_module(name[:end], search, self._interpreter, self._disk)
-                search = spec.search or () if spec else ()
+            spec = self._find(name)
             found: set[str] = set()
             if spec is not None and self._interpreter.is_standard(spec.file):
                 if spec.kind == "extension":
@@ -186,9 +180,7 @@ class ExtensionImports:
                 with suppress(OSError, UnicodeDecodeError):
                     text = self._disk.read(spec.file, SOURCE_LIMIT).decode() if spec.kind == "source" else ""
                     found.update(_DEFINED.findall(text))
-                    found.update(
-                        name for listed in _LISTED.findall(text) for name in re.findall(r"\w+", listed)
-                    )
+                    found.update(*(re.findall(r"\w+", listed) for listed in _LISTED.findall(text)))
                     package = name if spec.search is not None else name.rpartition(".")[0]
                     for dot, other in _STARS.findall(text):
                         found |= self._public_names(f"{package}.{other}" if dot else other)
@@ -233,24 +225,19 @@ class ExtensionImports:
         tops = {line.partition("/")[0].partition(".")[0].partition(",")[0] for line in record.splitlines()}
         return frozenset(tops - {""}), frozenset(metadata.required())
 
-    def _is_module(self, name: str) -> bool:
-        """Whether there is a module of that name, by the directories alone."""
-        *above, last = name.split(".")
-        for site in self._interpreter.site_packages:
-            names = self._disk.names("/".join([site, *above]))
-            if last in names or any(
-                one.startswith(f"{last}.") and one.endswith((".py", ".so")) for one in names
-            ):
-                return True
-        return False
+    def _find(self, name: str) -> Spec | None:
+        """Return where a module lies, by the directories alone."""
+        spec, search = None, self._interpreter.path
+        for end in (*(dot.start() for dot in re.finditer(r"\.", name)), None):
+            spec = find_module(name[:end], search, self._interpreter, self._disk)
+            search = spec.search or () if spec else ()
+        return spec
 
 
 def read_extension_names(buffer: Buffer) -> ExtensionNames:
     """Return the names in the data of an extension; none for a file without section headers."""
     try:
-        sections = [
-            one for one in read_sections(buffer, "") if one.name.startswith((".rodata", ".data", ".dynstr"))
-        ]
+        sections = [one for one in read_sections(buffer, "") if one.name.startswith(_DATA)]
     except ElfError:
         return ExtensionNames()
     certain: dict[str, None] = {}
@@ -313,10 +300,6 @@ def inflate_lzss(data: bytes, start: int) -> bytes:
     with suppress(IndexError):
         while len(text) < _INFLATED:
             bits, start = data[start] | 0x100, start + 1
-            if bits == 0x1FF and start + 8 <= len(data):
-                text += data[start : start + 8]
-                start += 8
-                continue
             while bits > 1:
                 if bits & 1:
                     text.append(data[start])

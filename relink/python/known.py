@@ -19,12 +19,13 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from relink.python.evaluation import Evaluation, Known
-from relink.python.expressions import TURNS
+from relink.python.expressions import TURNS, read_variable
 from relink.python.modules import Interpreter, Spec, SpecKind, find_module
 from relink.python.syntax import UnreadableSourceError, parse_source
 from relink.python.values import (
     LARGEST_VALUE,
     MISSING,
+    SPEC,
     UNKNOWN,
     Bound,
     Class,
@@ -57,9 +58,13 @@ _FLAGS = {
 # Patterns that could take many steps, how many repetitions one has, and the characters of a pattern and of a text.
 _COSTLY = re.compile(r"\)[*+{]|\{|\(\?(?!:|P<)|\\\d")
 _REPEATS, _MATCHED = 3, 80
-_SPEC = Class("importlib.machinery.ModuleSpec", {}, [])
+_LIBRARY = Class("ctypes.CDLL of a library", {}, [])
 _DISTRIBUTION = Class("importlib.metadata.Distribution", {}, [])
 _TEXT = 1 << 20  # bytes of a file that a source reads
+_POSIXPATH = "join dirname basename normpath split splitext isabs relpath commonpath"
+_STR = "find isdigit join lower lstrip partition removeprefix removesuffix replace rpartition rsplit rstrip split splitlines"
+_STR += " startswith endswith strip upper"
+_SET = "add update discard remove clear copy union difference intersection"
 _TYPES = {f"builtins.{kind.__name__}": kind for kind in (str, int, list, tuple, bool, set)}
 
 
@@ -88,9 +93,9 @@ def known_values(interpreter: Interpreter) -> dict[str, Any]:
         "importlib.machinery.EXTENSION_SUFFIXES": list(interpreter.suffixes),
         "importlib.machinery.FileFinder": Native("importlib.machinery.FileFinder"),
         "ctypes.DEFAULT_MODE": 0,
-        # What only Windows and frozen programs have.
+        # What only Windows, frozen programs and PyPy have.
         **dict.fromkeys(("os.add_dll_directory", "os.startfile", "sys.getwindowsversion"), MISSING),
-        **dict.fromkeys(("sys.frozen", "sys._MEIPASS", "sys.winver"), MISSING),
+        **dict.fromkeys(("sys.frozen", "sys._MEIPASS", "sys.winver", "sys.pypy_version_info"), MISSING),
         **{f"os.{name}": value for name, value in _FLAGS.items()},
         **{f"ctypes.{name}": _FLAGS[name] for name in ("RTLD_LOCAL", "RTLD_GLOBAL")},
     }
@@ -123,7 +128,7 @@ def open_library(by: str, first: int = 0) -> Known:
         evaluation.record("library", name, by, flags=flags, caller=caller.spec.file if caller else "")
         if "/" in name and not evaluation.disk.exists(name):
             raise Raised("OSError", f"{name}: cannot open shared object file", is_certain=True, opening=name)
-        return UNKNOWN
+        return Instance(_LIBRARY)
 
     return opened
 
@@ -193,14 +198,14 @@ def _find_spec(evaluation: Evaluation, arguments: list[Any], named: dict[str, An
     parent = evaluation.import_module(above, "importlib.util.find_spec") if above else None
     spec = evaluation.find_spec(name, parent)
     return spec and Instance(
-        _SPEC,
+        SPEC,
         {"name": name, "origin": spec.file, "submodule_search_locations": spec.search and [*spec.search]},
     )
 
 
 def _make_spec(_evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
     name, path = _given(arguments, named, 0, "name"), _given(arguments, named, 1, "location")
-    return Instance(_SPEC, {"name": name, "origin": path})
+    return Instance(SPEC, {"name": name, "origin": path})
 
 
 def _make_finder(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
@@ -216,7 +221,7 @@ def _find_in_directory(evaluation: Evaluation, arguments: list[Any], _named: dic
         return UNKNOWN
     paths = (f"{directory}/{name.rpartition('.')[2]}{suffix}" for suffix in suffixes)
     found = next(filter(evaluation.disk.exists, paths), None)
-    return found and Instance(_SPEC, {"name": name, "origin": found})
+    return found and Instance(SPEC, {"name": name, "origin": found})
 
 
 def _load_nvidia_library(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
@@ -266,10 +271,14 @@ def _import_file(evaluation: Evaluation, name: str, path: str, by: str) -> Modul
     return module
 
 
-def _read_version(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
-    """importlib.metadata.version."""
-    found = _find_distribution(evaluation, arguments, named)
-    return found.names["version"] if isinstance(found, Instance) else found
+def _ask_distribution(what: str) -> Known:
+    """Return what gives the version of a distribution, or its files."""
+
+    def asked(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
+        found = _find_distribution(evaluation, arguments, named)
+        return found.names[what] if isinstance(found, Instance) else found
+
+    return asked
 
 
 def _find_distribution(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
@@ -286,6 +295,13 @@ def _find_distribution(evaluation: Evaluation, arguments: list[Any], named: dict
     if not isinstance(name, str) or evaluation.required is not None:
         return UNKNOWN
     raise Raised("ModuleNotFoundError", f"No package metadata was found for {name}", is_certain=True)
+
+
+def _register(evaluation: Evaluation, _arguments: list[Any], _named: dict[str, Any]) -> Any:
+    """The method that functools.singledispatch gives to a function: from Python 3.11 on it looks for typing.Union."""
+    if evaluation.interpreter.version >= (3, 11):
+        evaluation.import_module("typing", "functools.singledispatch")
+    return UNKNOWN
 
 
 def _read_text(evaluation: Evaluation, path: str) -> Any:
@@ -362,9 +378,8 @@ def _set_flags(evaluation: Evaluation, arguments: list[Any], _named: dict[str, A
 
 
 def _read_variable(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
-    return evaluation.variable(
-        _given(arguments, named, 0, "key"), _given(arguments, named, 1, "default", None)
-    )
+    key = _given(arguments, named, 0, "key")
+    return read_variable(evaluation, key, _given(arguments, named, 1, "default", None))
 
 
 def _execute(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
@@ -529,8 +544,10 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "importlib.machinery.FileFinder": _make_finder,
         "importlib.machinery.FileFinder.find_spec": _find_in_directory,
         "importlib.util.module_from_spec": _import_spec,
-        "importlib.metadata.version": _read_version,
+        "importlib.metadata.version": _ask_distribution("version"),
         "importlib.metadata.distribution": _find_distribution,
+        "importlib.metadata.files": _ask_distribution("files"),
+        "functools.singledispatch.register": _register,
         "importlib.resources.files": _find_resource,
         "importlib.resources.path": _find_resource,
         "importlib.resources.as_file": lambda _evaluation, arguments, _named: (arguments or [UNKNOWN])[0],
@@ -604,37 +621,12 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "posixpath.expanduser": _ask_disk(lambda _evaluation, path: path),
         "posixpath.abspath": _ask_disk(lambda _evaluation, path: posixpath.normpath(path)),
     }
-    for name in (
-        "join",
-        "dirname",
-        "basename",
-        "normpath",
-        "split",
-        "splitext",
-        "isabs",
-        "relpath",
-        "commonpath",
-    ):
+    for name in _POSIXPATH.split():
         known[f"posixpath.{name}"] = _compute(getattr(posixpath, name))
     for kind in (str, int, bool, list, tuple, set, sorted, len):
         known[f"builtins.{kind.__name__}"] = _compute(kind)
     known["builtins.frozenset"] = known["builtins.set"]
-    for name in (
-        *(
-            "join",
-            "startswith",
-            "endswith",
-            "split",
-            "rsplit",
-            "replace",
-            "lower",
-            "upper",
-            "strip",
-            "rstrip",
-            "lstrip",
-        ),
-        *("partition", "rpartition", "splitlines", "removeprefix", "removesuffix", "isdigit", "find"),
-    ):
+    for name in _STR.split():
         known[f"str.{name}"] = _compute(getattr(str, name))
     for name in ("joinpath", "with_name", "with_suffix", "as_posix"):
         known[f"path.{name}"] = _compute(getattr(PurePosixPath, name))
@@ -642,17 +634,7 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         known[f"list.{name}"] = _change(name)
     for name in ("update", "setdefault", "pop"):
         known[f"dict.{name}"] = _change(name)
-    for name in (
-        "add",
-        "update",
-        "discard",
-        "remove",
-        "clear",
-        "copy",
-        "union",
-        "difference",
-        "intersection",
-    ):
+    for name in _SET.split():
         known[f"set.{name}"] = _change(name)
     for name in ("get", "items", "keys", "values", "copy"):
         known[f"dict.{name}"] = _read_dictionary(name)

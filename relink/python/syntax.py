@@ -53,7 +53,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "While": ("test", "body"),
     "Match": ("cases",),
     "match_case": ("body",),
-    "ClassDef": ("name", "bases", "body"),
+    "ClassDef": ("name", "bases", "body", "decorator_list"),
     "Import": ("names",),
     "ImportFrom": ("level", "module", "names"),
     "alias": ("name", "asname"),
@@ -151,7 +151,9 @@ class _Reduction:
         if not isinstance(node, ast.AST):
             return node
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            decorators = [one.id for one in node.decorator_list if isinstance(one, ast.Name)]
+            decorators = self.reduce(
+                [one for one in node.decorator_list if isinstance(one, ast.Name | ast.Call)]
+            )
             return [
                 "FunctionDef",
                 node.lineno,

@@ -130,6 +130,9 @@ class Instance(msgspec.Struct, eq=False):
     names: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
+SPEC = Class("importlib.machinery.ModuleSpec", {}, [])
+
+
 class Native(msgspec.Struct, frozen=True):
     """A function, class or object that :mod:`relink.python.known` knows by its name, or an exception."""
 
@@ -211,7 +214,7 @@ _PRIVATE = {
     "pandas.util.version": "packaging.version",
     "sklearn.externals._packaging.version": "packaging.version",
 }
-_OF_PATH = ("parent", "parents", "parts", "name", "stem", "suffix")
+_OF_PATH = ("parent", "parents", "parts", "name", "stem", "suffix", "suffixes")
 _OF_VERSION = ("major", "minor", "micro", "base_version", "public", "local", "release")
 _OF_VERSION_INFO = ("major", "minor", "micro", "releaselevel", "serial")
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {

@@ -178,6 +178,39 @@ def test_what_a_hook_has_bound_is_imported_by_the_next_process_too(tmp_path: Pat
         assert opened(processes.read_import(name), tmp_path) == [(X, "certain")], name
 
 
+def test_the_calls_of_decorators(tmp_path: Path) -> None:
+    """Arguments are followed (astropy names functions of numpy.fft there), and a class is what its decorator makes of it."""
+    load = "def load(given):\n from . import x\n"
+    assert outcome(tmp_path, f"{load}@load(1)\ndef f(): ...\n") == [(X, "certain")]
+    assert outcome(tmp_path, f"{load}@load\nclass C: ...\n") == [(X, "certain")]
+    assert outcome(tmp_path, f"{load}def f():\n @load\n class C: ...\n") == []
+    made = "def make(cls):\n return Other\nclass Other:\n value = 1\n@{}\nclass C:\n value = 0\n"
+    assert outcome(tmp_path, made.format("make") + "if C.value:\n from . import x\n") == [(X, "certain")]
+    assert outcome(tmp_path, made.format("unknown") + "if not C.value:\n from . import x\n") == [
+        (X, "certain")
+    ]
+
+
+def test_the_package_of_a_module_by_its_spec(tmp_path: Path) -> None:
+    """pydantic's hook has `(__spec__.parent, '.main')` by the name of what is asked for."""
+    source = "import importlib\nimportlib.import_module('.x', package=__spec__.parent)\n"
+    assert outcome(tmp_path, source) == [(X, "certain")]
+    write_files(
+        tmp_path, {"package/y.py": source, "user.py": "import package.y\n", "package/__init__.py": ""}
+    )
+    (tmp_path / Y).unlink()
+    assert opened(read_events(tmp_path, "user"), tmp_path) == [(X, "certain")]
+
+
+def test_what_registers_an_implementation_of_a_function(tmp_path: Path) -> None:
+    """functools.singledispatch looks for typing.Union from Python 3.11 on (pkgutil)."""
+    source = "from functools import singledispatch\n@singledispatch\ndef walk(one): ...\nwalk.register(int, print)\n"
+    functools = "def singledispatch(function): ...\n"
+    files = {"typing.py": "import _typing\n", "_typing.so": "", "functools.py": functools, "user.py": source}
+    write_files(tmp_path, files)
+    assert opened(read_events(tmp_path, "user"), tmp_path) == [("_typing.so", "certain")]
+
+
 def test_submodules_that_a_process_before_has_imported_count_for_a_star(tmp_path: Path) -> None:
     files = {"package/__init__.py": "__all__ = ['deep']\n", "package/deep.py": "from . import x\n"}
     users = {"one.py": "import package.deep\n", "star.py": "from package import *\n"}

@@ -13,7 +13,7 @@ from relink.python.facts_cache import FactsCache
 from relink.python.modules import Disk
 from relink.python.process import PythonProcesses
 from relink.python.values import UNKNOWN
-from tests.support.python_processes import python_of, read_events, write_files
+from tests.support.python_processes import opened, python_of, read_events, write_files
 
 PATHS: list[tuple[str, list[Any], Any]] = [
     (f"posixpath.{name}", [*arguments], getattr(posixpath, name)(*arguments))
@@ -152,6 +152,24 @@ ctypes.CDLL(ctypes.util.find_library('absent'))
         ("unknown", "a library whose name is made at run time", 6),
         ("library", "liby.so", 7),
     ]
+
+
+def test_a_library_that_is_opened_is_something(tmp_path: Path) -> None:
+    source = (
+        "import ctypes\nlib = ctypes.CDLL('libx.so')\nif lib is None or not lib:\n ctypes.CDLL('liby.so')\n"
+    )
+    assert loaded(tmp_path, source) == ["libx.so"]
+
+
+def test_the_files_of_a_distribution(tmp_path: Path) -> None:
+    """As rtree finds its library; no wheel is installed for PyPy."""
+    record = "one/__init__.py,,\none.libs/libx-1a2b.so.6,,\n"
+    metadata = "def files(name): ...\n"
+    write_files(tmp_path, {"one-1.dist-info/RECORD": record, "importlib/metadata.py": metadata})
+    source = "import ctypes, importlib.metadata, sys\nfor file in importlib.metadata.files('one'):\n"
+    source += " if file.parent.name == 'one.libs' and '.so' in file.suffixes and not hasattr(sys, 'pypy_version_info'):\n"
+    write_files(tmp_path, {"user.py": f"{source}  ctypes.CDLL('libfound.so')\n"})
+    assert opened(read_events(tmp_path, "user"), tmp_path) == [("libfound.so", "certain")]
 
 
 def test_a_gpu_needs_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ def test_the_bodies_of_functions_stand_apart() -> None:
         b'"""text"""\ndef f(a, b=1):\n    import x\n\n@property\ndef g(self): return 1\n'
     )
     assert [node[:3] for node in statements] == [["FunctionDef", 2, "f"], ["FunctionDef", 6, "g"]]
-    assert [node[4:] for node in statements] == [[True, 0, []], [False, 1, ["property"]]]
+    assert [node[4:] for node in statements] == [[True, 0, []], [False, 1, [["Name", 5, "property"]]]]
     assert json.loads(bodies[0]) == [["Import", 3, [["alias", 3, "x", None]]]]
 
 
