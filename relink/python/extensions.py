@@ -35,17 +35,17 @@ from relink.wheel.metadata import read_metadata
 
 _RECORD_LIMIT = 64 << 20  # bytes of a RECORD or METADATA
 _DATA = (".rodata", ".data", ".dynstr")
-_CAPSULE = re.compile(rb"(?<=\0)([A-Za-z_][\w.]*)\.\w*C_?API(?=\0)")
+_CAPSULE = re.compile(rb"\0([A-Za-z_][\w.]*)\.\w*C_?API(?=\0)")
 # What the modules that cffi makes import (cffi/_cffi_include.h, _cffi_init); no distribution's name leads to it.
 _CFFI = "_cffi_backend"
 _CYTHON = b"cython_runtime"  # a module that all of Cython's make
-_NAME = re.compile(rb"(?<![^\0])\w[\w.]{2,80}(?=\0)")
+_NAME = re.compile(rb"\0(\w[\w.]{2,80})(?=\0)")
 _PLAIN_NAME = re.compile(rb"[A-Za-z_][\w.]{2,80}")
-_JOINED = re.compile(rb"[^\0]{80,}")
+_JOINED = re.compile(rb"(?<![^\0])[^\0]{80,}")
 _WORD = re.compile(r"[\w.]{40,}")
 _COMPRESSED = re.compile(rb"x[\x5e\x9c\xda]")
 # The start of an LZSS stream: at least three bytes that refer to none before them, as the lowest bits say.
-_LZSS = re.compile(rb"(?<=\0)[%s][\t\n -~]{3}" % re.escape(bytes(range(7, 256, 8))), re.DOTALL)
+_LZSS = re.compile(rb"\0[%s][\t\n -~]{3}" % re.escape(bytes(range(7, 256, 8))), re.DOTALL)
 _LENGTHS = re.compile(rb"(?:[^\0][\0-\x7f]\0\0){6,}", re.DOTALL)
 # What a source defines at its top, says that it has for others, and has from others by ``*``.
 _DEFINED = re.compile(r"^(?:def |class |)(\w+)(?= =|\(|:)", re.MULTILINE)
@@ -258,10 +258,10 @@ def read_extension_names(buffer: Buffer) -> ExtensionNames:
             # A sentence of a docstring names modules, too: names that are joined stand in words that no sentence has.
             joined = "" if strings else " ".join(_WORD.findall(text.decode("ascii", "replace")))[:_TEXT]
             certain |= dict.fromkeys(importing)
-        for found in _NAME.finditer(data):
+        for found in _NAME.finditer(b"\0" + data):  # looking for a byte takes half the time
             if len(names) >= _NAMES:
                 break
-            names[found[0].decode("ascii", "replace")] = None
+            names[found[1].decode("ascii", "replace")] = None
     if is_pybind:
         names = {name: None for name in names if not f"{name}.".startswith(_CONVERTED) or name == _ARRAYS}
     elif words is None and imports:
@@ -282,9 +282,9 @@ def _joined_texts(data: bytes) -> Iterator[tuple[bytes, tuple[str, ...]]]:
             if decoder.eof and all(one in text for one in _EVERY):
                 yield text, ("zlib",)
     left = _ALL_INFLATED
-    for found in _LZSS.finditer(data):
-        if found.start() % 8 == 0 and left > 0:
-            text = inflate_lzss(data, found.start())
+    for start in (found.start() + 1 for found in _LZSS.finditer(data)):
+        if start % 8 == 0 and left > 0:
+            text = inflate_lzss(data, start)
             left -= len(text)
             if all(one in text for one in _EVERY):
                 yield text, ()
