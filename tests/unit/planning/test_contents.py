@@ -14,6 +14,7 @@ import time
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,8 +33,8 @@ from relink.planning.contents import (
 )
 from relink.planning.options import Options
 from relink.system.errors import UsageError, WheelError
-from relink.system.progress import OnProgress
 from relink.system.spool import Spool, fill, is_spooled
+from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
 from tests.support.works import OUTPUT, VENDOR_PATH, Works
@@ -69,13 +70,13 @@ def test_what_is_read_ahead(
     tmp_path: Path, files: dict[str, bytes], begun: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted: list[str] = []
-    read = Contents._read
+    read = WheelArchive.read_lazily
 
-    def noting(self: Contents, name: str, on_progress: OnProgress) -> memoryview:
+    def noting(self: WheelArchive, name: str, *words: Any) -> Any:
         noted.append(name)
-        return read(self, name, on_progress)
+        return read(self, name, *words)
 
-    monkeypatch.setattr(Contents, "_read", noting)
+    monkeypatch.setattr(WheelArchive, "read_lazily", noting)
     with Contents(make_wheel(tmp_path, files)) as opened:
         assert bool(working()) == bool(begun)
         while len(noted) < len(begun):
