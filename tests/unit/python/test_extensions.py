@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from relink.python.extensions import inflate_lzss, read_extension_names
@@ -136,6 +138,12 @@ def test_each_form_of_a_reference() -> None:
 
 SENTENCES = [b"", b" is no number", b"Of %s. " % (b"more than one " * 30)]
 IDENTIFIERS = [b"__main__", b"__name__", b"__test__", b"cmath", b"isclose", b"math", b"other", b"rel_tol"]
+
+
+@given(st.binary(max_size=400), st.integers(0, 400))
+def test_any_stream_ends(data: bytes, start: int) -> None:
+    """A part of a stream takes a byte and more, and gives 258 at most."""
+    assert len(inflate_lzss(data, start)) <= 258 * len(data)
 
 
 @pytest.mark.parametrize("compress", [deflate_lzss, zlib.compress, bytes])
