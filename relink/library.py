@@ -58,6 +58,7 @@ def relink(
         reuse=not options.dry_run,
         spool=make_spool(options),
         beside=[Path(path) for path in beside],
+        jobs=options.jobs,
     ) as contents:
         from relink.runs import relink_wheel as pipeline
 

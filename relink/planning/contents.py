@@ -93,6 +93,7 @@ class Contents:
     :param spool: where members are that are too large for memory.
     :param beside: other wheels that will be installed with it; they are opened where they are asked for.
     :param keeps: keep of large members what an edit or a dry run needs.
+    :param jobs: threads that read ahead; None: :func:`relink.wheel.record.default_jobs`.
     :param reuse: look for spans of deflated bytes that the output can take over (:meth:`spans`).
     :raises WheelError: it is not a wheel that can be trusted.
     """
@@ -107,6 +108,7 @@ class Contents:
         reuse: bool = False,
         spool: Spool | None = None,
         beside: Sequence[Path] = (),
+        jobs: int | None = None,
     ) -> None:
         self.source: MemberSource = source or WheelArchive(path, limits=limits)
         self.keeps = keeps
@@ -117,7 +119,7 @@ class Contents:
         # Bytes of all members that are in memory without their gaps.
         self._kept = 0
         self._closing = threading.Event()
-        self._readers = ThreadPoolExecutor(default_jobs(), "relink-read")
+        self._readers = ThreadPoolExecutor(jobs or default_jobs(), "relink-read")
         self._searcher = ThreadPoolExecutor(1, "relink-search")
         self._reading: dict[str, Future[memoryview]] = {}
         self._checkpoints: dict[str, list[Checkpoint]] = {}

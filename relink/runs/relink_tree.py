@@ -75,7 +75,7 @@ def relink_tree(
     new, clock = _place_of_copy(directory, options), Clock(on_stage, on_bytes)
     # A tree has no version, and no RECORD of all its files.
     options = dataclasses.replace(options, keep_version=True, verify_record=False)
-    with Contents(source.path, source=source, spool=make_spool(options)) as contents:
+    with Contents(source.path, source=source, spool=make_spool(options), jobs=options.jobs) as contents:
         own = make_tree_provider(str(source.path), (*source.members, *source.links))
         find, layout = partial(_providers, own), Layout(own.path, tree=True)
         wheel, planned = make_plan(

@@ -185,7 +185,9 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
     if not (plan.ok or options.force):
         raise UsageError("a finding of the plan is an error; see its findings, and make another plan")
     clock = Clock()
-    with Contents(wheel, options.limits, reuse=True, spool=make_spool(options)) as contents:
+    with Contents(
+        wheel, options.limits, reuse=True, spool=make_spool(options), jobs=options.jobs
+    ) as contents:
         with clock.stage("target"):
             facts, root = plan.target, plan.target.sysroot
             try:

@@ -334,7 +334,7 @@ def _relinked(
         options, clock = own.target.options(place), Clock()
         with contextlib.ExitStack() as stack:
             try:
-                opened = Contents(cached.path, None, reuse=True, spool=make_spool(options))
+                opened = Contents(cached.path, None, reuse=True, spool=make_spool(options), jobs=options.jobs)
                 contents = stack.enter_context(opened)
                 # A wheel without readable metadata is refused: the site has it beside the wheel.
                 archive = contents.archive

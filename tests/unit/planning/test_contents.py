@@ -53,6 +53,13 @@ def working() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("relink-read")]
 
 
+def test_as_many_threads_read_as_are_allowed(tmp_path: Path) -> None:
+    files = {f"demo/{number}.so": ELF for number in range(3)}
+    with Contents(make_wheel(tmp_path, files), jobs=1) as opened:
+        assert len(working()) == 1
+        assert opened.read("demo/2.so", lambda _: None)[:4] == ELF[:4]
+
+
 @pytest.mark.parametrize(
     ("files", "begun"),
     [
