@@ -291,13 +291,13 @@ def test_max_memory_is_the_most_that_many_members_take(works: Works, tmp_path: P
     files: dict[str, bytes | Path] = {f"demo/{number}": b"" for number in range(90_000)}
     wheel = works.wheel(tmp_path, {**files, "demo/a.so": works.library})
     words = command(works, wheel, tmp_path / "out")[:-1]
-    refused = subprocess.run([*words, "280"], capture_output=True, text=True, check=False)
+    refused = subprocess.run([*words, "256"], capture_output=True, text=True, check=False)
     assert refused.returncode == 2
     needed = int(re.findall(r"(\d+) MiB are needed", refused.stderr)[0])
     told = [sys.executable, "-c", _TELLING_PEAK, *words[3:], str(needed + 16)]
     done = subprocess.run(told, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert 280 << 20 < int(done.stderr.splitlines()[-1]) < (needed + 16) << 20
+    assert needed << 19 < int(done.stderr.splitlines()[-1]) < (needed + 16) << 20
 
 
 @SLOW
