@@ -326,10 +326,13 @@ class Tables:
         # By the path of the image: the path that the loader took may lead through a link.
         return self.index.add(self.read(identity, loaded.image.path))
 
-    def read(self, identity: tuple[object, ...], path: str) -> SymbolTable:
-        """Return the table of a file on disk; that of a file that cannot be read is empty."""
+    def read(self, identity: tuple[object, ...], path: str, content: memoryview | None = None) -> SymbolTable:
+        """Return the table of a file on disk; that of a file that cannot be read is empty.
+
+        :param content: the file's, where the caller has it.
+        """
         if identity not in self._read:
-            self._read[identity] = read_table(self.files, path)
+            self._read[identity] = read_table(self.files, path) if content is None else read_symbols(content)
         return self._read[identity]
 
     def dlopened(self, identity: tuple[object, ...], image: Image) -> tuple[str, ...]:

@@ -253,10 +253,13 @@ class EnvironmentProcesses:
                 for process in dict.fromkeys((self._plain, self._process)):
                     _open(process, event)
 
-    def read_symbols(self, path: str) -> SymbolTable:
-        """Return the symbols of a file, which the processes have mapped or may map; none of what cannot be read."""
+    def read_symbols(self, path: str, content: memoryview | None = None) -> SymbolTable:
+        """Return the symbols of a file, which the processes have mapped or may map; none of what cannot be read.
+
+        :param content: the file's, where the caller has it.
+        """
         identity = self._plain.environment.files.open(path).identity
-        return SymbolTable() if identity is None else self._tables.read(identity, path)
+        return SymbolTable() if identity is None else self._tables.read(identity, path, content)
 
     def follow(self, files: DistributionFiles) -> ImportOutcome:
         """Import the modules of a distribution, then open what is opened later."""

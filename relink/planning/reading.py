@@ -120,12 +120,12 @@ class SymbolFiles(msgspec.Struct, frozen=True):
     """The symbols of files on disk, which are read where somebody asks for them.
 
     :ivar directory: where the members are.
-    :ivar read: returns the symbols of the file at a path.
+    :ivar read: returns the symbols of the file at a path, whose content may be given.
     :ivar cache: what is remembered of files.
     """
 
     directory: str
-    read: Callable[[str], SymbolTable]
+    read: Callable[[str, memoryview | None], SymbolTable]
     cache: FactsCache
 
     def use_of(self, member: Member, content: memoryview, image: Image) -> _SymbolUse:
@@ -133,7 +133,9 @@ class SymbolFiles(msgspec.Struct, frozen=True):
         path, kind = f"{self.directory}/{member.name}", f"symbols:{_code_edition()}"
 
         def read() -> Mapping[str, Any]:
-            return {kind: msgspec.to_builtins(_find_use(self.read(path), content, image, member.size))}
+            return {
+                kind: msgspec.to_builtins(_find_use(self.read(path, content), content, image, member.size))
+            }
 
         return msgspec.convert(self.cache.facts(kind, path, read), _SymbolUse)
 
@@ -153,7 +155,7 @@ class _MemberTables(Mapping[str, SymbolTable]):
     def __getitem__(self, name: str) -> SymbolTable:
         if name not in self._names:
             raise KeyError(name)
-        return self._files.read(f"{self._files.directory}/{name}")
+        return self._files.read(f"{self._files.directory}/{name}", None)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
