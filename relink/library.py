@@ -57,9 +57,9 @@ def relink(
         options.limits,
         reuse=not options.dry_run,
         spool=make_spool(options),
-        beside=[Path(path) for path in beside],
         jobs=options.jobs,
     ) as contents:
+        contents.beside = tuple(Path(path) for path in beside)
         from relink.runs import relink_wheel as pipeline
 
         return pipeline.run(contents, options, on_stage, on_bytes)

@@ -87,11 +87,12 @@ class Contents:
 
     Large members are read ahead, from the moment of opening.
 
+    :ivar beside: other wheels that will be installed with it; they are opened where they are asked for.
+
     :param path: the wheel.
     :param limits: sizes and counts that it may not exceed.
     :param source: in the place of the wheel: a tree, or an installed distribution.
     :param spool: where members are that are too large for memory.
-    :param beside: other wheels that will be installed with it; they are opened where they are asked for.
     :param keeps: keep of large members what an edit or a dry run needs.
     :param jobs: threads that read ahead; None: :func:`relink.wheel.record.default_jobs`.
     :param reuse: look for spans of deflated bytes that the output can take over (:meth:`spans`).
@@ -107,12 +108,12 @@ class Contents:
         keeps: bool = True,
         reuse: bool = False,
         spool: Spool | None = None,
-        beside: Sequence[Path] = (),
         jobs: int | None = None,
     ) -> None:
         self.source: MemberSource = source or WheelArchive(path, limits=limits)
         self.keeps = keeps
-        self.beside, self.limits = tuple(beside), limits
+        self.beside: tuple[Path, ...] = ()
+        self.limits = limits
         self.loaded: dict[str, LoadedMember] = {}
         self._reuse = reuse
         self.spool = spool or Spool()
