@@ -155,16 +155,15 @@ def packages_findings(
             yield from context.vendor.packages.site_findings(provider, sonames, context.target, gpus)
 
 
-def call_findings(modules: Iterable[tuple[str, list[str]]], context: ResolveContext) -> Iterator[Finding]:
+def call_findings(calls: Sequence[tuple[str, list[str]]], context: ResolveContext) -> Iterator[Finding]:
     """Yield the findings about Python code that loads libraries of the providers, or of the vendor, by name.
 
-    :param modules: as :attr:`relink.planning.contents.Contents.calls`.
+    :param calls: as :attr:`relink.planning.contents.Contents.calls`.
     """
 
     def finds(soname: str) -> bool:
         return any(find_system_library(context, member, soname) for member in islice(context.images, 1))
 
-    calls = [*modules] if context.providers else []
     for provider in context.providers:
         if provider.kind == SITE_PACKAGES:
             yield from python_call_findings(calls, provider, context.vendor)

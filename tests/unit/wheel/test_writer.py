@@ -17,7 +17,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from relink.system.errors import RelinkError, UsageError, WheelError
 from relink.wheel import zipformat
 from relink.wheel.archive import WheelArchive
-from relink.wheel.changes import Changes, NewContent, Packed
+from relink.wheel.changes import Changes, NewContent, Packed, PackedAhead
 from relink.wheel.deflate import splice
 from relink.wheel.deflate.splice import Piece, Span, find_spans
 from relink.wheel.naming import relinked_name
@@ -42,6 +43,7 @@ from relink.wheel.writer import (
     new_member,
     output_path,
     pack,
+    pack_ahead,
     write_wheel,
 )
 from relink.wheel.zipformat import DEFLATED, STORED, BytesLike, Member
@@ -79,6 +81,22 @@ def packed_bytes(new: NewContent, level: int = 3) -> tuple[bytes, Packed]:
     packed = pack("x", new, write, level=level)
     assert packed.compressed_size == len(written)
     return bytes(written), packed
+
+
+def test_what_is_not_deflated_ahead_is_deflated_in_its_turn() -> None:
+    """More new bytes than were expected beside the spans: memory has no room for them."""
+    new = NewContent(PLAIN_CONTENT)
+    assert pack_ahead("x", new, 3, len(PLAIN_CONTENT) - 1) is None
+    written = []
+    for found in (None, pack_ahead("x", new, 3, len(PLAIN_CONTENT))):
+        ahead: Future[PackedAhead | None] = Future()
+        ahead.set_result(found)
+        file = io.BytesIO()
+        header = new_member("x", DEFLATED, (1980, 1, 1, 0, 0, 0), 0)
+        ZipWriter(file, 3).add(header, replace(new, ahead=ahead))
+        written.append(file.getvalue())
+    assert written[0] == written[1]
+    assert len(written[0]) > 100_000
 
 
 @pytest.mark.parametrize("level", range(1, 10))
