@@ -288,10 +288,10 @@ class Tables:
     :ivar index: of the members' tables, and of those that :meth:`of` has returned so far.
     """
 
-    def __init__(self, files: Files, members: Mapping[str, SymbolTable]) -> None:
+    def __init__(self, files: Files, members: Mapping[str, SymbolTable] | None = None) -> None:
         self.files = files
         self.index = SymbolIndex()
-        self._members = dict(members)
+        self._members = dict(members or {})
         self._indexed = False
         self._read: dict[tuple[object, ...], SymbolTable] = {}
         self._dlopened: dict[tuple[object, ...], tuple[str, ...]] = {}

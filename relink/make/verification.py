@@ -132,7 +132,7 @@ def verify(
             context = replace(
                 context,
                 layout=layout,
-                files=Files(context.target.sysroot, planned, budget=context.files.budget),
+                seen=Tables(Files(context.target.sysroot, planned, budget=context.files.budget)),
             )
             symbols = _symbols(context, known)
             tables = known.over(context.files, symbols) if known else Tables(context.files, symbols)

@@ -59,8 +59,7 @@ class Case(msgspec.Struct, frozen=True):
     :ivar gpus: the GPUs that the result is to run on.
     :ivar layout: where the members are; None: where an installer puts them.
     :ivar site: the site-packages whose packages lie beside it; None: that of a Python which the user named.
-    :ivar files: the target's files, with what was read of them before; None: nothing was.
-    :ivar known: the symbols that other attempts have read of the target's files.
+    :ivar seen: what other assessments have read of the target's files; None: nothing.
     :ivar plan: the plan that is carried out, or the one that relink wrote into the wheel.
     """
 
@@ -72,8 +71,7 @@ class Case(msgspec.Struct, frozen=True):
     gpus: tuple[RequestedGpu, ...] = ()
     layout: Layout | None = None
     site: str | None = None
-    files: Files | None = None
-    known: Tables | None = None
+    seen: Tables | None = None
     plan: Plan | None = None
 
     @property
@@ -196,13 +194,12 @@ def build_context(case: Case) -> ResolveContext:
     layout = case.layout or _build_layout(case, vendor, providers)
     links = {f"{layout.site_packages}/{entry}": real for entry, real in layout.links.items()}
     budget = RunBudget((options.limits or WheelLimits()).loads)
-    files = case.files or Files(target.sysroot, links=links, budget=budget)
-    if case.known and not case.files:
-        case.known.files.share_disk(files)
+    files = Files(target.sysroot, links=links, budget=budget)
+    seen = case.seen or Tables(files)
+    seen.files.share_disk(files)
     return ResolveContext(
         target=target,
-        files=files,
-        known=case.known,
+        seen=seen.over(files, {}),
         providers=tuple(providers),
         images=wheel.images,
         layout=layout,

@@ -232,7 +232,7 @@ class EnvironmentProcesses:
             find_soname=lambda name: next((one for one in cached if one.startswith(f"lib{name}.")), None),
             planned=planned,
         )
-        tables = self._tables = tables or Tables(files, {})
+        tables = self.tables = tables or Tables(files)
         # Of files that are not on disk the content has no name.
         known = remember_dlopens(cache, target) if cache.is_kept and planned is None else None
         self._plain = Process(Environment(target, files), tables, python.file, known=known)
@@ -259,7 +259,7 @@ class EnvironmentProcesses:
         :param content: the file's, where the caller has it.
         """
         identity = self._plain.environment.files.open(path).identity
-        return SymbolTable() if identity is None else self._tables.read(identity, path, content)
+        return SymbolTable() if identity is None else self.tables.read(identity, path, content)
 
     def follow(self, files: DistributionFiles) -> ImportOutcome:
         """Import the modules of a distribution, then open what is opened later."""

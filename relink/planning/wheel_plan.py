@@ -87,7 +87,7 @@ def plan_wheel(case: Case, find_places: FindPlaces | None) -> PreparedPlan:
     :param find_places: finds the providers of another target, which may be the way out; None: no way out is looked for.
     """
     trace = Trace()
-    case = replace(case, known=Tables(Files(case.target.sysroot), {}))
+    case = replace(case, seen=case.seen or Tables(Files(case.target.sysroot)))
     planned = _plan_once(case, trace)
 
     if find_places is None:
@@ -95,10 +95,10 @@ def plan_wheel(case: Case, find_places: FindPlaces | None) -> PreparedPlan:
 
     def replan(options: Options) -> PreparedPlan:
         target, places = choose_target(options), case.providers
-        known = case.known if target.sysroot == case.target.sysroot else None
+        seen = case.seen if target.sysroot == case.target.sysroot else None
         if (target, options.prefixes) != (case.target, case.options.prefixes):
             places = find_places(options, target, case.wheel.sought)
-        return _plan_once(replace(case, target=target, providers=places, options=options, known=known), trace)
+        return _plan_once(replace(case, target=target, providers=places, options=options, seen=seen), trace)
 
     if not (planned.plan.ok or case.options.force):
         ways = _find_other_prefix(planned, case, replan, trace)

@@ -170,18 +170,17 @@ class InstalledSource:
 
 
 class _World(msgspec.Struct, frozen=True):
-    """What all distributions share: the target, what was read of the disk, and the GPUs.
+    """What all distributions share: the target, and the GPUs.
 
     :ivar has_other: packages of a vendor are installed that relink links no wheel to.
     :ivar runs_other: the driver of such a vendor is loaded here, and no GPU is here or asked for that relink knows.
-    :ivar processes: those of the environment's Python.
+    :ivar processes: those of the environment's Python, with what was read of the disk.
     :ivar owners: the distribution that has a library, by the library's file name.
     :ivar tells_events: what each import opens is part of the answer.
     :ivar imports: what came of importing each distribution, by its dist-info, where that was asked for.
     """
 
     target: Target
-    files: Files
     processes: EnvironmentProcesses
     gpus: tuple[RequestedGpu, ...]
     has_other: bool
@@ -236,7 +235,6 @@ def check_environment(
         }
         world = _World(
             target,
-            files,
             processes,
             gpus,
             has_other,
@@ -264,9 +262,8 @@ def check_environment(
                     if proposes and (one.mendable or (in_vain and not one.relinked)):
                         from relink.indexes.install.proposing import propose  # noqa: PLC0415 - slow to load
 
-                        files.budget.mapped = 0
                         repair = replace_fields(options, python=environment.python)
-                        proposal = propose(wheel, target, repair, gpus, files)
+                        proposal = propose(wheel, target, repair, gpus, processes.tables)
                         if proposal is not None and (one.mendable or proposal.commands != DOCTOR):
                             proposals.append(proposal)
             except WheelError as error:  # the others can be looked at
@@ -415,7 +412,9 @@ def _checked(
     images = {member: wheel.images[member] for member in judged}
     part = replace(wheel, images=images, tables=tables, findings=())
     layout = Layout(str(source.path), tree=True)
-    assessed = assess(Case(part, world.target, (), options, "check", world.gpus, layout, files=world.files))
+    assessed = assess(
+        Case(part, world.target, (), options, "check", world.gpus, layout, seen=world.processes.tables)
+    )
     # RLK124 of the planner tells what the profile calls optional of the GPU part.
     optional = {f"{source.path}/{one.subject}" for one in assessed.found if one.code == "RLK124"}
     failed = (one for one in outcome.failed if one.event.when == "certain" or one.event.name not in optional)
@@ -431,7 +430,7 @@ def _checked(
     runtime = vendor.libraries.runtime
     runtimes: dict[str, None] = {}
     for path in (path for soname, path in loaded if soname_stem(soname) == runtime):
-        image, stem = world.files.open(path).image, soname_stem(posixpath.basename(path))
+        image, stem = assessed.context.files.open(path).image, soname_stem(posixpath.basename(path))
         # A forwarder has nothing itself and leads to a library of its own name, in another version.
         if image is None or stem not in map(soname_stem, image.needed):
             runtimes[os.path.realpath(path)] = None

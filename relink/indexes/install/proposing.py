@@ -11,7 +11,7 @@ from dataclasses import replace
 from packaging.utils import canonicalize_name
 
 from relink.gpu.coverage import RequestedGpu
-from relink.loader.seen_files import Files
+from relink.loader.tables import Tables
 from relink.loader.target import Target
 from relink.planning.case import Case, open_providers
 from relink.planning.options import Options
@@ -27,7 +27,7 @@ __all__ = ["propose"]
 
 
 def propose(
-    wheel: Wheel, target: Target, options: Options, gpus: tuple[RequestedGpu, ...], files: Files
+    wheel: Wheel, target: Target, options: Options, gpus: tuple[RequestedGpu, ...], seen: Tables
 ) -> Proposal | None:
     """Plan the repair of a distribution, and return what to type; None where a repair changes nothing.
 
@@ -42,7 +42,7 @@ def propose(
             providers = open_providers(options, target, wheel.sought)
         except NoPlaceError as error:
             nowhere, providers = error.message, ()
-        case = Case(wheel, target, providers, options, "run", gpus, files=files)
+        case = Case(wheel, target, providers, options, "run", gpus, seen=seen)
         planned = plan_wheel(case, None if nowhere else open_providers)
     except RelinkError:  # a ROCm that cannot be read: the machine is to be looked at
         return Proposal(name, DOCTOR[0], DOCTOR)

@@ -50,7 +50,7 @@ def check_machine(
     diagnoses = tuple(vendor.gpus.diagnose(owned[vendor.name], root, environment) for vendor in VENDORS)
     findings = [found for diagnosis in diagnoses for found in diagnosis.findings]
     files = Files(target.sysroot)
-    tables = Tables(files, {})
+    tables = Tables(files)
     for vendor in VENDORS:
         for provider in owned[vendor.name] if root == "/" else ():
             findings += _find_broken(provider, vendor, target, files, tables)

@@ -192,6 +192,7 @@ class OptionalMember(msgspec.Struct, frozen=True):
 class ResolveContext(msgspec.Struct, frozen=True, dict=True):
     """All facts that decisions about the images of one wheel rest on.
 
+    :ivar seen: what was read of the target's files, where no member is; other assessments may share it.
     :ivar images: the wheel's own ELF members by name, as they are now; members already planned appear as they will be.
     :ivar substitutes: (old soname, new soname) that the user vouches for.
     :ivar assume_symbols: globs of symbols that something else will supply.
@@ -209,12 +210,11 @@ class ResolveContext(msgspec.Struct, frozen=True, dict=True):
     :ivar as_it_is: nothing is edited; the question is what loads now.
     :ivar opens: the library names in the read-only data of the members that import dlopen.
     :ivar several: the options are for other wheels, too.
-    :ivar known: the symbols that other attempts have read of the target's files.
     :ivar optional: the members without which the import ends well, where that has been followed.
     """
 
     target: Target
-    files: Files
+    seen: Tables
     providers: tuple[Provider, ...]
     images: Mapping[str, Image]
     layout: Layout = msgspec.field(default_factory=Layout)
@@ -237,14 +237,18 @@ class ResolveContext(msgspec.Struct, frozen=True, dict=True):
     as_it_is: bool = False
     several: bool = False
     optional: Mapping[str, OptionalMember] = msgspec.field(default_factory=dict)
-    known: Tables | None = None
+
+    @property
+    def files(self) -> Files:
+        """The target's files."""
+        return self.seen.files
 
     def open_tables(self, members: Mapping[str, SymbolTable]) -> Tables:
         """Return the symbols of files and members; files that another attempt has read are not read again.
 
         :param members: the symbols of each.
         """
-        return self.known.over(self.files, members) if self.known else Tables(self.files, members)
+        return self.seen.over(self.files, members)
 
     # By soname: the same question is asked for each edge of each attempt.
     @cached_property

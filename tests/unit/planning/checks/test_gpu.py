@@ -15,6 +15,7 @@ from relink.gpu.amd.findings import Library, check_gpus
 from relink.gpu.amd.runtime import Capability
 from relink.gpu.coverage import GpuPlan, RequestedGpu, TargetId
 from relink.loader.seen_files import Files
+from relink.loader.tables import Tables
 from relink.loader.target import find_target
 from relink.planning.checks.gpu import find_changed_code, list_reached_libraries, plan_gpus
 from relink.planning.model import FilePlan, InterpreterChange, NeededDecision, RpathChange
@@ -406,7 +407,7 @@ def provider(tmp_path: Path) -> Provider:
 
 
 def context_of(provider: Provider, profile: Profile = NO_PROFILE) -> ResolveContext:
-    return ResolveContext(find_target(), Files(), (provider,), {}, profile=profile, vendor=rocm)
+    return ResolveContext(find_target(), Tables(Files()), (provider,), {}, profile=profile, vendor=rocm)
 
 
 def closure_of(provider: Provider, *names: str) -> list[tuple[str, str]]:

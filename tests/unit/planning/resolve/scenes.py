@@ -12,6 +12,7 @@ from relink.elf.image import DLOPEN, Image, library_names, read_image
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
 from relink.loader.seen_files import Files
+from relink.loader.tables import Tables
 from relink.loader.target import find_target
 from relink.planning.resolve.context import Layout, ResolveContext
 from relink.planning.resolve.decide import PlanDraft, decide
@@ -100,7 +101,7 @@ class Scene:
         layout = Layout(site="lib/python3.11/site-packages")
         return ResolveContext(
             target=target,
-            files=Files(),
+            seen=Tables(Files()),
             providers=(open_prefix(str(self.prefix), target),),
             images=dict(self.images),
             layout=layout,

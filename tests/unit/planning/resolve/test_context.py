@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from relink.loader.python import PythonFacts
 from relink.loader.seen_files import Files
+from relink.loader.tables import Tables
 from relink.loader.target import find_target
 from relink.planning.resolve.context import VIRTUAL_ROOT, Layout, ResolveContext, find_site_directory
 from relink.providers.prefix import NIX_STORE, open_prefix
@@ -109,7 +110,7 @@ def test_what_comes_of_one_closure_counts_as_one_prefix(both: TwoPrefixes) -> No
     shared(both.second / "lib" / HSA, "int hsa(void){return 1;}")
     target = find_target()
     first, second = (open_prefix(str(path), target) for path in (both.first, both.second))
-    context = ResolveContext(target, Files(), (first, second), {}, vendor=rocm)
+    context = ResolveContext(target, Tables(Files()), (first, second), {}, vendor=rocm)
     of_one = tuple(replace(provider, closure="/store/x") for provider in (first, second))
     packages = tuple(replace(provider, kind=NIX_STORE) for provider in (first, second))
     mixed = (first, replace(second, kind=NIX_STORE))

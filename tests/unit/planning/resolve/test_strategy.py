@@ -21,6 +21,7 @@ from relink.elf.image import Header, read_image
 from relink.elf.symbol_reader import read_symbols
 from relink.library import relink
 from relink.loader.seen_files import Files
+from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
 from relink.planning.resolve.context import Layout, ResolveContext
 from relink.planning.resolve.decide import PlanDraft, decide
@@ -443,7 +444,7 @@ def entries_of(
     packages = ("pkg/capi", "pkg/lib", "pkg.libs", "_solib_pkg")
     context = ResolveContext(
         target=TARGET,
-        files=Files(),
+        seen=Tables(Files()),
         providers=(Provider("prefix", "/opt/rocm", directories, {}),),
         images={member: image},
         layout=LAYOUT,
