@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from relink.cli.options import list_option_names, removed_option_message
 from relink.planning.options import Options, option_table
-from relink.system.errors import UsageError, raise_if_machine_fault
+from relink.system.errors import UsageError
 
 if TYPE_CHECKING:
     from relink.providers.profiles import Problem
@@ -131,7 +131,6 @@ def _read(path: Path) -> tuple[str, os.stat_result]:
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         raise
     except OSError as error:
-        raise_if_machine_fault(error, f"{path}: the settings cannot be read")
         raise _unreadable(path, error) from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: the settings cannot be read ({error})") from error

@@ -36,7 +36,6 @@ from relink.system.errors import (
     PatchelfError,
     describe_failure,
     find_machine_fault,
-    raise_if_machine_fault,
 )
 from relink.system.findings.model import Finding
 from relink.system.programs import NoAnswerError, Steps, ask_program
@@ -195,7 +194,6 @@ def _reading_again(before: Image) -> Iterator[None]:
     except ElfError as error:
         raise _wrong_result(before, [error.message]) from error
     except OSError as error:
-        raise_if_machine_fault(error, f"{before.path}: what patchelf wrote cannot be read again")
         raise _wrong_result(before, [f"it cannot be read again ({error.strerror})"]) from error
 
 

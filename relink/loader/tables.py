@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from typing import Final, Literal, TypeAlias
 
@@ -30,7 +31,7 @@ from relink.loader.closure import (
     needed_first,
 )
 from relink.loader.seen_files import Files
-from relink.system.errors import ElfError, raise_if_machine_fault
+from relink.system.errors import ElfError
 from relink.system.safe_open import map_file
 
 # Every object may bring its own of these (crti.o, the linkers' scripts).
@@ -274,11 +275,8 @@ def read_table(files: Files, path: str) -> SymbolTable:
     try:
         with map_file(files.host(path)) as buffer:
             return read_symbols(buffer)
-    except OSError as error:
-        raise_if_machine_fault(error, path)
-    except ElfError:
-        pass
-    return SymbolTable()
+    except (OSError, ElfError):
+        return SymbolTable()
 
 
 class Tables:
@@ -345,13 +343,8 @@ class Tables:
         if names is None:
             names = ()
             if any(entry.name in DLOPEN for entry in self.read(identity, path).imports):
-                try:
-                    with map_file(self.files.host(path)) as buffer:
-                        names = library_names(buffer, image)
-                except OSError as error:
-                    raise_if_machine_fault(error, path)
-                except ElfError:
-                    pass
+                with suppress(OSError, ElfError), map_file(self.files.host(path)) as buffer:
+                    names = library_names(buffer, image)
             self._dlopened[identity] = names
         return names
 

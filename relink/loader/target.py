@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from relink.elf.image import Header, read_header, read_image
 from relink.loader.python import NIXOS_STUB, PythonFacts, active_python, ask_python
 from relink.loader.seen_files import resolve_inside
-from relink.system.errors import ElfError, RelinkError, TargetError, raise_if_machine_fault
+from relink.system.errors import ElfError, TargetError, raise_if_machine_fault
 from relink.system.safe_open import map_file, read_bytes, read_start
 from relink.system.text import group_pairs
 
@@ -326,8 +326,7 @@ def interpreter_of(python: str | None, root: str = "/") -> str:
         try:
             with map_file(host) as buffer:
                 interpreter = read_image(buffer, python).interpreter
-        except (OSError, RelinkError) as error:
-            raise_if_machine_fault(error, python)
+        except (OSError, ElfError) as error:
             raise TargetError(
                 f"{python}: cannot be read as a program ({error}); name a Python by --python"
             ) from error
@@ -344,7 +343,6 @@ def _header(host: str, shown: str) -> Header:
     try:
         return read_header(read_start(host, 64), shown)
     except OSError as error:
-        raise_if_machine_fault(error, shown)
         raise TargetError(
             f"{shown}: cannot be read ({error.strerror}); name the loader by --interpreter"
         ) from error
@@ -422,8 +420,7 @@ def _stand_in(host: str) -> str | None:
     """
     try:
         content = read_bytes(host, _STAND_IN_LIMIT)
-    except OSError as error:
-        raise_if_machine_fault(error, host)
+    except OSError:
         return None
     if b"NIX_LD_LIBRARY_PATH" in content:
         given = os.environ.get("NIX_LD", "/run/current-system/sw/share/nix-ld/lib/ld.so")
@@ -439,6 +436,5 @@ def _value(searched: list[str], entry: str) -> str:
 def _read_cache(host: str, root: str) -> LoaderCache | None:
     try:
         return parse_cache(read_bytes(host, _CACHE_LIMIT, root=root))
-    except OSError as error:
-        raise_if_machine_fault(error, host)
+    except OSError:
         return None

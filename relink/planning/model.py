@@ -30,7 +30,7 @@ from relink.loader.seen_files import resolve_inside
 from relink.loader.target import GLIBC_SONAMES
 from relink.system.atomic import save_text
 from relink.system.bounded_json import JSON_LIMIT, parse_json, read_typed
-from relink.system.errors import ElfError, UsageError, raise_if_machine_fault
+from relink.system.errors import ElfError, UsageError
 from relink.system.findings.model import Finding, has_errors
 from relink.system.safe_open import file_sha256, map_file, read_text
 from relink.wheel.source import MemberSource, read_member
@@ -275,7 +275,6 @@ def _digest(path: str, *, whole: bool = False) -> str:
         with map_file(path) as buffer:
             return linking_digest(buffer)
     except (OSError, ElfError) as error:
-        raise_if_machine_fault(error, path)
         raise UsageError(f"{path} cannot be read: {error}") from error
 
 

@@ -25,7 +25,7 @@ import msgspec
 
 from relink.elf.image import machine_name
 from relink.loader.seen_files import resolve_inside
-from relink.system.errors import RelinkError, raise_if_machine_fault
+from relink.system.errors import RelinkError
 from relink.system.programs import NoAnswerError, ask_program
 from relink.system.safe_open import read_text
 
@@ -80,8 +80,7 @@ def read_distribution(sysroot: str = "/") -> Distribution | None:
     for place in _PLACES:
         try:
             text = read_text(resolve_inside(sysroot, place), _MAX_SIZE, errors="replace", root=sysroot)
-        except OSError as error:
-            raise_if_machine_fault(error)
+        except OSError:
             continue
         fields: dict[str, str] = {}
         for line in text.splitlines():

@@ -20,7 +20,7 @@ from relink.elf.image import read_image
 from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target
 from relink.providers.prefix import NIX_STORE, Provider, open_prefix
-from relink.system.errors import ElfError, ProviderError, raise_if_machine_fault
+from relink.system.errors import ElfError, ProviderError
 from relink.system.programs import NIX, NoAnswerError, ask_program, make_named_environment
 from relink.system.safe_open import map_file
 
@@ -198,8 +198,7 @@ def _search_path(library: str) -> list[str]:
     try:
         with map_file(library) as buffer:
             return (read_image(buffer, library).search_path or "").split(":")
-    except (OSError, ElfError) as error:  # it is reported where a wheel needs it
-        raise_if_machine_fault(error)
+    except (OSError, ElfError):  # it is reported where a wheel needs it
         return []
 
 

@@ -24,7 +24,7 @@ from relink.elf.image import machine_name, read_header
 from relink.loader.search import why_not_searched
 from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target
-from relink.system.errors import ElfError, ProviderError, RelinkError, raise_if_machine_fault
+from relink.system.errors import ElfError, ProviderError, WheelError, raise_if_machine_fault
 from relink.system.safe_open import read_bytes, read_start, read_text
 from relink.wheel.metadata import read_metadata
 
@@ -230,7 +230,6 @@ class _Scan(msgspec.Struct):
                 return "a linker script, not a library"
             header = read_header(head, shown)
         except OSError as error:
-            raise_if_machine_fault(error, shown)
             return error.strerror or type(error).__name__
         except ElfError as error:
             return str(error).removeprefix(f"{shown}: ")
@@ -455,8 +454,7 @@ def _readable(
             if first.lower().removeprefix("_").startswith(expected) and is_own(first)
         )
         return InstalledPackage(metadata.name, metadata.version, next(own, ""))
-    except (OSError, RelinkError, UnicodeError) as error:
-        raise_if_machine_fault(error, posixpath.join(site, info))
+    except (OSError, WheelError, UnicodeError):
         return None
 
 
@@ -464,8 +462,7 @@ def _record(site: str, info: str, target: Target) -> list[str]:
     host = resolve_inside(target.sysroot, posixpath.join(site, info, "RECORD"))
     try:
         return read_text(host, _RECORD_LIMIT, errors="replace").splitlines()
-    except OSError as error:
-        raise_if_machine_fault(error)
+    except OSError:
         return []
 
 

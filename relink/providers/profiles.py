@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from packaging.utils import canonicalize_name
 
 from relink.system.bounded_json import read_typed
-from relink.system.errors import UsageError, raise_if_machine_fault
+from relink.system.errors import UsageError
 from relink.system.safe_open import read_text
 from relink.system.shipped_files import load_schema, shipped_directory
 
@@ -339,7 +339,6 @@ def read_named_text(path: Path, limit: int, what: str) -> str:
     try:
         return read_text(path, limit)
     except OSError as error:
-        raise_if_machine_fault(error, f"{path}: the {what} cannot be read")
         raise UsageError(f"{path}: the {what} cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: the {what} cannot be read ({error})") from error

@@ -5,8 +5,8 @@ findings are collected and reported together. An error means that relink could n
 turns it into exit code 2.
 
 An error number says that something is not there, or that this machine has a fault or lacks a resource. A library that cannot be
-opened for lack of descriptors is not missing. Code that decides about libraries therefore checks an error by
-:func:`raise_if_machine_fault` before it reads it as "there is no such file".
+opened for lack of descriptors is not missing. What opens files (:mod:`relink.system.safe_open`) therefore checks an error by
+:func:`raise_if_machine_fault`, and so does other code that would read it as "there is no such file".
 """
 
 from __future__ import annotations
@@ -130,6 +130,8 @@ def raise_if_machine_fault(error: Exception, subject: str | None = None) -> None
     :param subject: what was being done, or to which file; the error's own file name where it is None.
     :raises MachineError: it is a fault of this machine, or a resource has run out; names the resource and what to do.
     """
+    if isinstance(error, MachineError):
+        raise error
     if isinstance(error, OSError) and error.errno in _NEXT:
         raise _machine_error(error.errno, subject or str(error.filename or "")) from error
 

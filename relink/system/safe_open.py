@@ -6,7 +6,8 @@ reader states how much it reads at most. ``tests/unit/system/test_safe_open.py``
 path.
 
 The errors are those of the system, so that a caller treats a refusal as any file that cannot be opened: EINVAL for what is no
-regular file, EFBIG for one that is too large, EXDEV for one outside of its root (as openat2(2) has it for RESOLVE_BENEATH).
+regular file, EFBIG for one that is too large, EXDEV for one outside of its root (as openat2(2) has it for RESOLVE_BENEATH). A
+fault of the machine says nothing about the file: that is a MachineError, which nobody takes for a file that is not there.
 
 A file that is truncated while it is mapped ends the process (SIGBUS, mmap(2)); nothing here can prevent that.
 """
@@ -35,16 +36,27 @@ _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _READ_SIZE = 1 << 20
 
 
+@contextlib.contextmanager
+def _telling_faults(path: StrPath) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise_if_machine_fault(error, os.fspath(path))
+        raise
+
+
 def open_regular(path: StrPath, *, root: str = "/") -> int:
     """Open a regular file for reading, without waiting for anything; returns its descriptor, which the caller closes.
 
     :param root: the file must lie below this directory, symbolic links followed; ``/`` allows every place.
     :raises OSError: it cannot be opened, is no regular file (EINVAL), or lies outside of `root` (EXDEV).
+    :raises MachineError: the machine has a fault, or lacks a resource.
     """
     try:
-        # To open a device may do something already.
-        _check_regular(os.stat(path).st_mode, path)
-        descriptor = os.open(path, _FLAGS)
+        with _telling_faults(path):
+            # To open a device may do something already.
+            _check_regular(os.stat(path).st_mode, path)
+            descriptor = os.open(path, _FLAGS)
     except ValueError as error:  # a NUL in the name
         raise OSError(errno.EINVAL, str(error), os.fspath(path)) from error
     try:
@@ -84,7 +96,7 @@ def read_start(path: StrPath, size: int) -> bytes:
 
     :raises OSError: as :func:`open_regular`.
     """
-    with os.fdopen(open_regular(path), "rb", buffering=0) as file:
+    with _telling_faults(path), os.fdopen(open_regular(path), "rb", buffering=0) as file:
         return _read(file, size)
 
 
@@ -102,7 +114,7 @@ def read_with_status(path: StrPath, limit: int, *, root: str = "/") -> tuple[byt
 
     :raises OSError: as :func:`read_bytes`.
     """
-    with os.fdopen(open_regular(path, root=root), "rb", buffering=0) as file:
+    with _telling_faults(path), os.fdopen(open_regular(path, root=root), "rb", buffering=0) as file:
         status = os.fstat(file.fileno())
         # What the file system says counts for refusing only: a file of /proc or /sys has any size.
         data = b"" if status.st_size > limit else _read(file, limit + 1)
@@ -131,7 +143,7 @@ def file_sha256(path: StrPath, limit: int) -> str:
     :param limit: bytes; a file that is larger is refused.
     :raises OSError: as :func:`open_regular`, and EFBIG.
     """
-    with os.fdopen(open_regular(path), "rb") as file:
+    with _telling_faults(path), os.fdopen(open_regular(path), "rb") as file:
         if os.fstat(file.fileno()).st_size > limit:
             raise _too_large(path, limit)
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -158,7 +170,8 @@ def map_file(path: StrPath) -> Iterator[bytes | mmap.mmap]:
     """
     descriptor = open_regular(path)
     try:
-        mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+        with _telling_faults(path):
+            mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
     except ValueError:
         yield b""
         return

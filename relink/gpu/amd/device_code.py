@@ -48,7 +48,6 @@ from relink.gpu.amd.kpack import (
 )
 from relink.gpu.amd.target_id import SPIRV, table
 from relink.gpu.host_elf import HostElf, parse_host_elf, pointers
-from relink.system.errors import raise_if_machine_fault
 from relink.system.safe_open import list_names
 
 if TYPE_CHECKING:  # slow to load
@@ -218,7 +217,6 @@ def read_file(path: str | os.PathLike[str], *, scan_limit: int = 0) -> DeviceCod
         with FileSource(path) as source:
             return read_device_code(source, os.fspath(path), scan_limit=scan_limit)
     except OSError as error:
-        raise_if_machine_fault(error, os.fspath(path))
         return DeviceCode(os.fspath(path), "other", problems=(f"cannot be read: {error.strerror or error}",))
 
 

@@ -26,7 +26,7 @@ from relink.elf.source import ByteSource, FileSource
 from relink.gpu.amd.bundle import Bundle, BundleEntry
 from relink.gpu.amd.target_id import configurations, parse_target_id, table
 from relink.gpu.coverage import TargetId
-from relink.system.errors import UsageError, raise_if_machine_fault
+from relink.system.errors import UsageError
 from relink.system.text import group_pairs, pluralize
 
 # Levels of nesting: the reader is recursive.
@@ -474,5 +474,4 @@ def read_archive(path: str, effort: Effort | None = None) -> KpackArchive:
         with FileSource(path) as source:
             return parse_archive(source, path, effort)
     except OSError as error:
-        raise_if_machine_fault(error, path)
         return _unreadable(path, f"cannot be read: {error.strerror}")

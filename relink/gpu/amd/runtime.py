@@ -19,7 +19,7 @@ from relink.gpu.amd.device_code import DeviceCode, read_file
 from relink.gpu.amd.target_id import SPIRV, match, sort_key, table
 from relink.gpu.coverage import RequestedGpu, TargetId
 from relink.gpu.host_elf import HostElf, parse_host_elf, strings_at
-from relink.system.errors import ElfError, raise_if_machine_fault
+from relink.system.errors import ElfError
 from relink.system.safe_open import list_names, map_file, read_start
 
 _READ_SIZE = 4 << 20
@@ -146,7 +146,6 @@ def capability_of(
                     continue
                 facts |= read(source, elf, path, folders)
         except OSError as error:
-            raise_if_machine_fault(error, path)
             problems.append(f"{path} cannot be read: {error.strerror}")
     hip_generic, hsa_generic = facts.pop("hip_generic", None), facts.pop("hsa_generic", None)
     hip_spirv, comgr_spirv = facts.pop("hip_spirv", None), facts.pop("comgr_spirv", None)
@@ -194,8 +193,7 @@ def _hip_header(library: str) -> tuple[int, int, int] | None:
     for above in ("..", "../.."):
         try:
             text = read_start(os.path.join(folder, above, "include/hip/hip_version.h"), 65536)
-        except OSError as error:
-            raise_if_machine_fault(error)
+        except OSError:
             continue
         found = dict(re.findall(rb"define\s+HIP_VERSION_(MAJOR|MINOR|PATCH)\s+(\d{1,9})\b", text))
         if len(found) == 3:
@@ -226,8 +224,7 @@ def _read_comgr(source: ByteSource, elf: HostElf, path: str, directories: tuple[
                     found |= _literals(library, constants, (_READER_2, *_READER_3))
                 elif not found & {_READER_2, *_READER_3}:  # the reader is in clang itself up to LLVM 22
                     found |= _literals(library, constants, (_READER_3_LLVM,))
-        except OSError as error:
-            raise_if_machine_fault(error, other)
+        except OSError:
             # What it holds stays unknown.
             continue
     facts["comgr_spirv"] = b"amdgcnspirv" in found

@@ -294,7 +294,6 @@ def _directory(path: Path, scan_limit: int) -> Survey:
                 elif head.startswith((b"\x7fELF", *_STANDALONE)):
                     found.standalone(read_device_code(source, file))
         except OSError as error:
-            raise_if_machine_fault(error, file)
             found.problems.append(f"{file}: cannot be read ({error.strerror})")
     libraries = [item for item in found.items if isinstance(item, LibraryCoverage)]
     known = {os.path.realpath(s.directory): s for item in libraries for s in item.side}
@@ -329,8 +328,7 @@ def _names(path: str | os.PathLike[str]) -> tuple[str | None, str]:
     try:
         with FileSource(path) as source:
             return _names_of(source)
-    except OSError as error:
-        raise_if_machine_fault(error)
+    except OSError:
         return None, ""
 
 

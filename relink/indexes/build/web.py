@@ -44,7 +44,7 @@ from relink.indexes.install.installers import InstallerError, cache_directory, f
 from relink.providers.profiles import parse_document, read_named_text
 from relink.system.atomic import atomic_file
 from relink.system.bounded_json import parse_json
-from relink.system.errors import RelinkError, UsageError, WheelError, raise_if_machine_fault
+from relink.system.errors import RelinkError, UsageError, WheelError
 from relink.system.programs import NoAnswerError, ask_program
 from relink.system.safe_open import read_bytes
 from relink.system.text import escape_untrusted
@@ -264,7 +264,6 @@ def _local_page(url: str, limit: int) -> Page:
         name = next((name for name in _INDEX_FILES if os.path.exists(os.path.join(path, name))), "index.html")
         return Page(f"{url.rstrip('/')}/", _INDEX_FILES[name], read_bytes(os.path.join(path, name), limit))
     except OSError as error:
-        raise_if_machine_fault(error, url)
         missing = isinstance(error, FileNotFoundError)
         raise FetchError(f"{url}: cannot be read ({error})", missing=missing) from error
 

@@ -61,7 +61,7 @@ from relink.report.check_text import (
     environment_verdict,
 )
 from relink.report.summary import verdict_to_json
-from relink.system.errors import MemberError, UsageError, WheelError, describe_failure, raise_if_machine_fault
+from relink.system.errors import MemberError, UsageError, WheelError, describe_failure
 from relink.system.findings.model import Finding, Level, finding, has_errors, select_findings
 from relink.system.progress import OnProgress
 from relink.system.safe_open import map_file, open_regular, read_bytes
@@ -336,7 +336,6 @@ def _distributions(site: Path, unreadable: list[Finding]) -> Iterator[InstalledS
         try:
             record = read_bytes(site / entry / "RECORD", READ_LIMIT, root=str(site))
         except OSError as error:
-            raise_if_machine_fault(error, str(site / entry))
             # Packages of Debian and of some other systems have none, and are managed by these.
             level: Level = "warning" if error.errno == errno.ENOENT else "error"
             unreadable.append(_unreadable(entry, f"its RECORD cannot be read ({error.strerror})", level))
@@ -355,7 +354,6 @@ def _distributions(site: Path, unreadable: list[Finding]) -> Iterator[InstalledS
             try:
                 read_metadata(read_bytes(site / entry / "METADATA", READ_LIMIT, root=str(site)))
             except (WheelError, OSError) as error:
-                raise_if_machine_fault(error, str(site / entry))
                 unreadable.append(_unreadable(entry, str(error)))
                 continue
             yield InstalledSource(site, entry, names)
@@ -364,8 +362,7 @@ def _distributions(site: Path, unreadable: list[Finding]) -> Iterator[InstalledS
         for module in islice(filter(_SHALLOW.fullmatch, names), _MOST_MODULES):
             try:
                 content = read_bytes(site / module, _MODULE_BYTES, root=str(site))
-            except OSError as error:
-                raise_if_machine_fault(error, str(site / module))
+            except OSError:
                 continue
             libraries = {found.decode() for found in _LIBRARY_NAME.findall(content)}
             if (b"ctypes" in content or b"cffi" in content) and vendors_of(libraries):

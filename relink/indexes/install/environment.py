@@ -220,7 +220,6 @@ def _read(dist_info: Path) -> Installed:
             direct, "archive_info", "hash"
         )
     except (OSError, ValueError) as error:
-        raise_if_machine_fault(error, str(dist_info))
         raise UsageError(
             f"{dist_info}: cannot be read ({error}), so what was installed is not known; install the package again"
         ) from error

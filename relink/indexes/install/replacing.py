@@ -28,8 +28,8 @@ from relink.system.atomic import atomic_file
 from relink.system.bounded_json import parse_json
 from relink.system.errors import (
     MachineError,
-    RelinkError,
     UsageError,
+    WheelError,
     describe_failure,
     raise_if_machine_fault,
 )
@@ -125,8 +125,7 @@ def read_rows(dist_info: Path) -> tuple[list[str], Mapping[str, RecordEntry]]:
         text = data.decode()
         rows = [*csv.reader(io.StringIO(text, newline="")), *csv.reader(text.splitlines())]
         entries = parse_record(data)[0]
-    except (OSError, ValueError, csv.Error, RelinkError) as error:
-        raise_if_machine_fault(error, str(dist_info))
+    except (OSError, ValueError, csv.Error, WheelError) as error:
         raise UsageError(
             f"{dist_info / 'RECORD'} cannot be read ({error}), so no installer knows which files to remove; install the package "
             "again by the program that has installed it"

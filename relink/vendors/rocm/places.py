@@ -46,7 +46,7 @@ from relink.providers.prefix import (
     read_distributions,
     soname_stem,
 )
-from relink.system.errors import ProviderError, RelinkError, SeveralPlacesError, raise_if_machine_fault
+from relink.system.errors import ProviderError, RelinkError, SeveralPlacesError
 from relink.system.findings.model import Finding, finding
 from relink.system.safe_open import read_start
 from relink.system.text import join_truncated, join_with_and
@@ -567,8 +567,7 @@ class _Root(msgspec.Struct, frozen=True):
             if name.endswith(".gz"):
                 # A gzip file (31) may expand to any size, so decompression stops after 16 KiB.
                 raw = zlib.decompressobj(wbits=31).decompress(raw, 16384)
-        except (OSError, zlib.error) as error:
-            raise_if_machine_fault(error)
+        except (OSError, zlib.error):
             return ""
         return raw[:16384].decode("utf-8", "replace")
 

@@ -6,6 +6,7 @@ import ast
 import errno
 import hashlib
 import os
+import resource
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import relink
+from relink.system.errors import MachineError
 from relink.system.safe_open import (
     file_sha256,
     map_file,
@@ -51,6 +53,18 @@ READERS: dict[str, Callable[[Path], object]] = {
     "read_with_status": lambda path: read_with_status(path, 10),
     "map_file": mapped,
 }
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_that_no_more_files_can_be_opened_says_nothing_about_a_file(tmp_path: Path, reader: str) -> None:
+    (tmp_path / "file").write_bytes(b"1234")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+        with pytest.raises(MachineError, match=r"/file: Too many open files: this process may not open more"):
+            READERS[reader](tmp_path / "file")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 @pytest.mark.parametrize("reader", READERS)
