@@ -19,22 +19,18 @@ NIXOS_STUB = (
 )
 """What nixpkgs' stub-ld is, for a sentence."""
 
-FIND_HOME = """
-import json, os, sys, sysconfig
-program = os.path.dirname(os.path.abspath(sys.executable))
-home = next((at for at in (program, os.path.dirname(program)) if os.path.isfile(os.path.join(at, "pyvenv.cfg"))), None)
-"""
-"""The start of a program that a Python runs under -S: sets `home` to the virtual environment of this Python, or None."""
 # Seconds that a Python may take to answer; it takes 20 ms.
 _TIMEOUT = 30
 # In words that Python 3.6 knows, too. /proc/self/exe: the kernel takes $ORIGIN of a program from there. Importing `site` under -S
-# runs nothing of it; a virtual environment is found as site.venv() finds it, by the pyvenv.cfg beside or above the program. The
-# order is that of site.main(); what .pth files name is read as by site.addpackage(), but no line of them is executed. Where an
-# installer puts a wheel: pip's decide_user_install().
-_QUESTION = (
-    FIND_HOME
-    + """
-import importlib.machinery, site
+# runs nothing of it; a virtual environment is found as site.venv() finds it, by the pyvenv.cfg beside or above the program, and
+# sysconfig has a scheme for it since Python 3.11. The order is that of site.main(); what .pth files name is read as by
+# site.addpackage(), but no line of them is executed. Where an installer puts a wheel: pip's decide_user_install().
+_QUESTION = """
+import importlib.machinery, json, os, site, sys, sysconfig
+program = os.path.dirname(os.path.abspath(sys.executable))
+home = next((at for at in (program, os.path.dirname(program)) if os.path.isfile(os.path.join(at, "pyvenv.cfg"))), None)
+scheme = [name for name in ("venv", "posix_prefix") if home and name in sysconfig.get_scheme_names()][:1]
+paths = sysconfig.get_paths(*scheme, vars={"base": home, "platbase": home} if home else None)
 user_base, no_user = sys.argv[1:]
 prefix, more, user = sys.prefix, [], not no_user
 if home is not None:
@@ -76,9 +72,11 @@ print(json.dumps({
     "standard": sys.path,
     "suffixes": importlib.machinery.EXTENSION_SUFFIXES,
     "builtins": sys.builtin_module_names,
+    "distributions": list(dict.fromkeys([paths["purelib"], paths["platlib"]])),
+    "managed": prefix == sys.base_prefix and os.path.exists(os.path.join(paths["stdlib"], "EXTERNALLY-MANAGED")),
+    "full_version": sys.version.split()[0],
 }))
 """
-)
 
 
 class PythonFacts(msgspec.Struct, frozen=True):
@@ -95,6 +93,9 @@ class PythonFacts(msgspec.Struct, frozen=True):
     :ivar standard: the directories of its standard library, as in sys.path.
     :ivar suffixes: endings of extension modules, in the order in which they are tried.
     :ivar builtins: the modules inside of the program.
+    :ivar distributions: the directories that its installation scheme has for them: of modules, and of extension modules.
+    :ivar managed: the system's package manager keeps it (PEP 668).
+    :ivar full_version: as platform.python_version() has it.
     """
 
     file: str
@@ -109,6 +110,9 @@ class PythonFacts(msgspec.Struct, frozen=True):
     standard: tuple[str, ...] = ()
     suffixes: tuple[str, ...] = ()
     builtins: tuple[str, ...] = ()
+    distributions: tuple[str, ...] = ()
+    managed: bool = False
+    full_version: str = ""
 
     @property
     def directory_version(self) -> str:

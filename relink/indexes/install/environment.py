@@ -24,11 +24,11 @@ from urllib.parse import unquote
 import msgspec
 from packaging.utils import canonicalize_name, canonicalize_version
 
-from relink.loader.python import FIND_HOME, active_python
+from relink.loader.python import active_python, ask_python
 from relink.planning.model import PLAN_MEMBER, Plan, from_json
 from relink.system.bounded_json import JSON_LIMIT, parse_json
-from relink.system.errors import TargetError, UsageError, raise_if_machine_fault
-from relink.system.programs import NoAnswerError, Steps, ask_program, run_side_by_side
+from relink.system.errors import UsageError, raise_if_machine_fault
+from relink.system.programs import Steps, run_side_by_side
 from relink.system.safe_open import file_sha256, list_names, read_bytes, read_text
 from relink.system.text import join_truncated
 from relink.wheel.metadata import read_metadata
@@ -40,28 +40,10 @@ _DESCRIBING = ("METADATA", "RECORD", "PKG-INFO")
 _LIMIT = 64 << 20
 _TOOLS = {"pipx_metadata.json": "pipx", "uv-receipt.toml": "uv"}
 """What pipx and `uv tool` leave in the environments that they make; relink itself may run in one."""
-# Under -S no line of a .pth file runs. A virtual environment is found as site.venv() finds it, by the pyvenv.cfg beside or above
-# the program; sysconfig has a scheme for it since Python 3.11.
-_QUESTION = (
-    FIND_HOME
-    + """
-import platform
-scheme = [name for name in ("venv", "posix_prefix") if home and name in sysconfig.get_scheme_names()][:1]
-paths = sysconfig.get_paths(*scheme, vars={"base": home, "platbase": home} if home else None)
-print(json.dumps({
-    "prefix": home or sys.prefix,
-    "base": sys.base_prefix,
-    "purelib": paths["purelib"],
-    "platlib": paths["platlib"],
-    "stdlib": paths["stdlib"],
-    "python_version": ".".join(platform.python_version_tuple()[:2]),
-    "python_full_version": platform.python_version(),
-    "implementation_name": sys.implementation.name,
-    "platform_python_implementation": platform.python_implementation(),
-}))
-"""
-)
-_MARKERS = ("python_version", "python_full_version", "implementation_name", "platform_python_implementation")
+
+
+# What platform.python_implementation() calls those whose sys.implementation.name is another word.
+_PLATFORM_NAMES = {"cpython": "CPython", "pypy": "PyPy", "graalpy": "GraalVM"}
 
 
 class TargetEnvironment(msgspec.Struct, frozen=True):
@@ -96,9 +78,10 @@ def find_environment(
         raise UsageError(
             "no environment was named: activate a virtual environment, or pass --python PATH; relink's own is never changed"
         )
-    said = _ask(named)
-    prefix, stdlib = Path(said["prefix"]), Path(said["stdlib"])
-    if changed and said["prefix"] == said["base"] and (stdlib / "EXTERNALLY-MANAGED").exists():
+    program = os.path.abspath(named) if "/" in named else named
+    said = ask_python(program)
+    prefix = Path(said.prefix)
+    if changed and said.managed:
         raise UsageError(
             f"{named} is managed by the system's package manager (PEP 668), and relink installs nothing there; make a virtual "
             f"environment: {named} -m venv DIR, then pass --python DIR/bin/python"
@@ -109,21 +92,13 @@ def find_environment(
                 f"{named} is of an environment that {tool} has made for a tool of its own, and relink installs nothing "
                 "there; pass the Python of an environment of yours by --python"
             )
-    site = dict.fromkeys((Path(said["purelib"]), Path(said["platlib"])))
-    program = os.path.abspath(named) if "/" in named else named
-    return TargetEnvironment(program, prefix, tuple(site), {name: said[name] for name in _MARKERS})
-
-
-def _ask(python: str) -> dict[str, str]:
-    try:
-        run = ask_program([python, "-I", "-S", "-c", _QUESTION])
-    except NoAnswerError as error:
-        raise TargetError(f"{python}: {error}; name a Python by --python") from error
-    with suppress(ValueError):
-        said = parse_json(run.stdout) if run.returncode == 0 else None
-        if isinstance(said, dict) and all(isinstance(value, str) for value in said.values()):
-            return said
-    raise TargetError(f"{python}: is not a working Python; name another by --python")
+    markers = {
+        "python_version": "{}.{}".format(*said.version),
+        "python_full_version": said.full_version,
+        "implementation_name": said.implementation,
+        "platform_python_implementation": _PLATFORM_NAMES.get(said.implementation, said.implementation),
+    }
+    return TargetEnvironment(program, prefix, tuple(map(Path, said.distributions)), markers)
 
 
 class Installed(msgspec.Struct, frozen=True):

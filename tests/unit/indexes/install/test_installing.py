@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -444,11 +445,14 @@ def test_no_environment_was_named(run: Run, works: Works, index: Path) -> None:
 
 def test_an_externally_managed_python(run: Run, works: Works, index: Path, tmp_path: Path) -> None:
     vendor(works, index)
-    facts = dict.fromkeys(("prefix", "base", "purelib", "platlib", "stdlib"), str(tmp_path / "usr"))
-    (tmp_path / "usr").mkdir()
-    (tmp_path / "usr" / "EXTERNALLY-MANAGED").write_text("[externally-managed]\n")
+    (tmp_path / "EXTERNALLY-MANAGED").write_text("[externally-managed]\n")
     python = tmp_path / "python3"
-    python.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(facts)}\nEND\n")
+    # As if its standard library lay there.
+    paths = dict.fromkeys(("purelib", "platlib", "stdlib"), str(tmp_path))
+    changed = f"import sysconfig\nsysconfig.get_paths = lambda *_, **__: {paths}\n"
+    python.write_text(
+        f'#!/bin/sh\nexec {os.path.realpath(sys.executable)} -I -S -c "{changed}$4" "$5" "$6"\n'
+    )
     python.chmod(0o755)
     for command in ("install", "repair"):
         code, _, err = run(command, "demo", "--prefix", works.prefix, "--python", python)
