@@ -20,7 +20,6 @@ import msgspec
 from msgspec.structs import replace
 
 from relink.elf.image import machine_name
-from relink.elf.symbols import SymbolTable
 from relink.gpu.coverage import GpuPlan
 from relink.loader.process import find_refused
 from relink.planning.case import Case, Command, build_context, is_python_named, open_used_places
@@ -298,7 +297,7 @@ class Producer(msgspec.Struct, frozen=True):
 def _find_stacks(assessed: Assessment) -> Iterable[Finding]:
     mapped = {file.path: [path for _, path in file.closure] for file in assessed.files}
     cleared = [file.path for file in assessed.files if file.clear_stack]
-    return stack_findings(assessed.source, assessed.context, assessed.case.wheel.tables, mapped, cleared)
+    return stack_findings(assessed.source, assessed.context, mapped, cleared)
 
 
 def _find_unread(assessed: Assessment) -> Iterator[Finding]:
@@ -526,7 +525,6 @@ class _Setup(msgspec.Struct, frozen=True):
     case: Case
     what: str
     context: ResolveContext
-    tables: Mapping[str, SymbolTable]
     stubs: StubPlans
     alone: bool = False
     leave_optional: bool = True
@@ -547,7 +545,7 @@ def assess(case: Case, trace: Trace | None = None) -> Assessment:
     setup = _first_setup(case)
     while True:
         context = replace(setup.context, providers=(), as_it_is=True) if setup.alone else setup.context
-        draft = decide(context, setup.tables, leave_optional=setup.leave_optional)
+        draft = decide(context, leave_optional=setup.leave_optional)
         made = Assessment(setup.case, draft, setup.stubs, setup.copies, setup.imported)
         trace.note(setup.what, draft)
         following = None if trace.is_full else _following(setup, made)
@@ -603,20 +601,20 @@ def _with_copies(case: Case, why: str) -> _Setup:
 
 def _setup_of(case: Case, what: str) -> _Setup:
     """Return how a case is planned, with the stubs and forwarders that are asked for."""
-    context, tables, options = build_context(case), case.wheel.tables, case.options
+    context, options = build_context(case), case.options
     if case.as_it_is:
         if case.command == "apply" and case.plan is not None:
-            context, tables = add_stubs(context, tables, case.plan.stubs)
-        return _Setup(case, what, context, tables, StubPlans())
+            context = add_stubs(context, case.plan.stubs)
+        return _Setup(case, what, context, StubPlans())
     added = StubPlans()
     for plan, wanted in (
         (plan_stubs, options.stub),
         (plan_shims, options.stub),
         (plan_forwarders, options.forward),
     ):
-        made = plan(context, tables, wanted, case.wheel.source.name.distribution)
+        made = plan(context, wanted, case.wheel.source.name.distribution)
         context = replace(context, shims={**context.shims, **made.uses})
-        context, tables = add_stubs(context, tables, made.stubs)
+        context = add_stubs(context, made.stubs)
         added = StubPlans((*added.stubs, *made.stubs), (*added.findings, *made.findings))
     # A wheel that has nothing to do with the vendor stays as it is, unless something of it changes in any case.
     own, names = context.vendor.libraries.is_own, case.wheel.needed
@@ -630,7 +628,7 @@ def _setup_of(case: Case, what: str) -> _Setup:
         or find_vendor_requirements(case.wheel.source, context.vendor, context.providers)
     )
     alone = not (related or asks)
-    return _Setup(case, f"{what}, as it is" if alone else what, context, tables, added, alone)
+    return _Setup(case, f"{what}, as it is" if alone else what, context, added, alone)
 
 
 def _following(setup: _Setup, made: Assessment) -> _Setup | None:

@@ -202,6 +202,7 @@ def build_context(case: Case) -> ResolveContext:
         seen=seen.over(files, {}),
         providers=tuple(providers),
         images=wheel.images,
+        tables=wheel.tables,
         layout=layout,
         profile=_of_this_release(profile_for(name.distribution, options.profile), source),
         distribution=read_distribution(target.sysroot),

@@ -69,7 +69,7 @@ def test_a_python_and_a_loader_that_do_not_belong_together(scene: Scene) -> None
         interpreter=str(other / Path(target.interpreter).name),
         python=os.path.realpath(sys.executable),
     )
-    findings = decide(replace(scene.context(), target=target), scene.tables).findings
+    findings = decide(replace(scene.context(), target=target)).findings
     errors = [found for found in findings if found.level == "error"]
     assert {found.code for found in errors} == {"RLK107", "RLK301", "RLK302"}
     (cause,) = causes(errors)
@@ -86,7 +86,7 @@ def test_what_python_has_loaded_shadows_the_prefix(scene: Scene) -> None:
     python = cc(program, scene.root / "python", f"-Wl,-rpath,{own.parent}", needed=[own])
     scene.member("demo/a.so", ["libtool.so.1"], USES_F)
     context = replace(scene.context(), target=replace(find_target(), python=str(python)))
-    found = only(decide(context, scene.tables).findings, "RLK108")
+    found = only(decide(context).findings, "RLK108")
     assert (found.level, found.subject) == ("warning", "libtool.so.1")
     assert f"served by {own}, although the prefix has {scene.prefix}/lib/libtool.so.1" in found.message
 
@@ -104,7 +104,7 @@ def test_an_older_library_of_pythons_own_environment(scene: Scene) -> None:
     python = cc(program, scene.root / "conda" / "bin" / "python", f"-Wl,-rpath,{own.parent}", needed=[own])
     scene.member("demo/a.so", [], USES_F, flags=[str(newer)])
     context = replace(scene.context(), target=replace(find_target(), python=str(python)))
-    found = only(decide(context, scene.tables).findings, "RLK301")
+    found = only(decide(context).findings, "RLK301")
     assert f"{scene.root}/conda has its own libtool.so.1: install one there" in found.remedy
 
 
@@ -114,7 +114,7 @@ def test_a_library_of_the_system(scene: Scene) -> None:
     scene.member("demo/a.so", ["libtool.so.1"], USES_F)
     target = find_target()
     target = replace(target, directories=(*target.directories, str(system)))
-    found = only(decide(replace(scene.context(), target=target), scene.tables).findings, "RLK110")
+    found = only(decide(replace(scene.context(), target=target)).findings, "RLK110")
     assert (found.level, found.subject) == ("info", "libtool.so.1")
     assert str(system) in found.message
 

@@ -15,11 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from relink.elf.constants import EM_X86_64
 from relink.elf.image import Image
-from relink.elf.symbols import SymbolTable
 from relink.loader.loading import EXECUTABLE_STACK, asks_executable_stack, has_stack_flag
 from relink.planning.resolve.context import ResolveContext
 from relink.providers.prefix import soname_stem
-from relink.providers.profiles import Profile
 from relink.system.findings.model import Finding, finding
 from relink.wheel.source import MemberSource, read_member
 
@@ -36,7 +34,6 @@ _WORD = re.compile(rb"[A-Za-z0-9_+-]+")
 def stack_findings(
     source: MemberSource,
     context: ResolveContext,
-    tables: Mapping[str, SymbolTable],
     closures: Mapping[str, Iterable[str]],
     cleared: Iterable[str] = (),
 ) -> Iterator[Finding]:
@@ -45,7 +42,6 @@ def stack_findings(
     A Python module is loaded, and what the profile says that the package loads, and what another library or a Python file of the
     wheel names: that covers NEEDED, dlopen and ctypes, and every entry point, since that is an import. A program may need it.
 
-    :param tables: the symbols of the members.
     :param closures: by member the paths of what loading it maps, as they are shown.
     :param cleared: the members whose flag is cleared.
     """
@@ -71,9 +67,7 @@ def stack_findings(
         outside = (path for path in paths if posixpath.normpath(path) not in shown)
         if asked := [path for path in outside if _asks(context.files.open(path).image)]:
             asking[member] = asked[0]
-    reasons = {
-        member: _why_loaded(context.profile, member, context.images[member], tables) for member in asking
-    }
+    reasons = {member: _why_loaded(context, member) for member in asking}
     open_members = [member for member, why in reasons.items() if why is None]
     if len(open_members) > _SEARCHED:
         many = f"more than {_SEARCHED} members ask for it, so what loads them was not searched for"
@@ -126,11 +120,12 @@ def _asks(image: Image | None) -> bool:
     return image is not None and asks_executable_stack(image)
 
 
-def _why_loaded(profile: Profile, member: str, image: Image, tables: Mapping[str, SymbolTable]) -> str | None:
+def _why_loaded(context: ResolveContext, member: str) -> str | None:
     """Return why a member is loaded, from itself and from the profile; None where neither says so."""
     # The function that Python calls in an extension module (PEP 489).
-    if any(name.startswith("PyInit_") for name in tables[member].exports):
+    if any(name.startswith("PyInit_") for name in context.tables[member].exports):
         return "it is a Python module"
+    profile, image = context.profile, context.images[member]
     names = (image.soname or "", posixpath.basename(member))
     opened = (glob for entry in profile.dlopen for glob in entry.sonames)
     if (

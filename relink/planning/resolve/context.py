@@ -194,6 +194,7 @@ class ResolveContext(msgspec.Struct, frozen=True, dict=True):
 
     :ivar seen: what was read of the target's files, where no member is; other assessments may share it.
     :ivar images: the wheel's own ELF members by name, as they are now; members already planned appear as they will be.
+    :ivar tables: their symbols, as they are in the input.
     :ivar substitutes: (old soname, new soname) that the user vouches for.
     :ivar assume_symbols: globs of symbols that something else will supply.
     :ivar preload: sonames that libraries dlopen and that are to be there before.
@@ -217,6 +218,7 @@ class ResolveContext(msgspec.Struct, frozen=True, dict=True):
     seen: Tables
     providers: tuple[Provider, ...]
     images: Mapping[str, Image]
+    tables: Mapping[str, SymbolTable] = msgspec.field(default_factory=dict)
     layout: Layout = msgspec.field(default_factory=Layout)
     profile: Profile = NO_PROFILE
     allow_missing: tuple[str, ...] = ()
@@ -243,12 +245,9 @@ class ResolveContext(msgspec.Struct, frozen=True, dict=True):
         """The target's files."""
         return self.seen.files
 
-    def open_tables(self, members: Mapping[str, SymbolTable]) -> Tables:
-        """Return the symbols of files and members; files that another attempt has read are not read again.
-
-        :param members: the symbols of each.
-        """
-        return self.seen.over(self.files, members)
+    def open_tables(self) -> Tables:
+        """Return the symbols of files and members; files that another attempt has read are not read again."""
+        return self.seen.over(self.files, self.tables)
 
     # By soname: the same question is asked for each edge of each attempt.
     @cached_property

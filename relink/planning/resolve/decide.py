@@ -10,7 +10,6 @@ import msgspec
 from msgspec.structs import replace
 
 from relink.elf.edit import ElfEdit
-from relink.elf.symbols import SymbolTable
 from relink.loader.closure import Closure, Edge, needed_first
 from relink.loader.loading import RootRefusedError
 from relink.loader.tables import Tables
@@ -80,19 +79,13 @@ class PlanDraft(msgspec.Struct, frozen=True):
         return not codes.isdisjoint(ALONE)
 
 
-def decide(
-    context: ResolveContext,
-    tables: Mapping[str, SymbolTable],
-    *,
-    leave_optional: bool = True,
-) -> PlanDraft:
+def decide(context: ResolveContext, *, leave_optional: bool = True) -> PlanDraft:
     """Plan every image of the wheel.
 
     Members that other members need come first, so that each is planned against the others as they will be. A variant (a
     library of which Python picks one) that the providers cannot serve is left as it is, and so is a member that the package does
     without, if a provider serves another one. One that the loader does not load has a finding and no plan.
 
-    :param tables: the symbols of the members.
     :param leave_optional: leave what the package does without.
     :raises BudgetError: the members load more files than they may.
     """
@@ -102,7 +95,7 @@ def decide(
     loaded = _SEARCHED * sum(len(image.needed) for image in images.values())
     budget = context.files.budget
     budget.check_loads(loaded)
-    prover = Prover(context, tables)
+    prover = Prover(context)
     outcomes: dict[str, Outcome] = {}
     unserved: list[str] = []
     findings: list[Finding] = []

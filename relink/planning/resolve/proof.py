@@ -1,7 +1,7 @@
 """Prove an edit before it is made: what the closure of a member binds and dlopens, and which NEEDED may change.
 
-Takes a :class:`~relink.planning.resolve.context.ResolveContext` and the symbol tables of the members. Gives the
-:class:`~relink.planning.resolve.strategy.Outcome` of each member; :mod:`relink.planning.resolve.import_findings` reports it.
+Takes a :class:`~relink.planning.resolve.context.ResolveContext`. Gives the :class:`~relink.planning.resolve.strategy.Outcome` of
+each member; :mod:`relink.planning.resolve.import_findings` reports it.
 
 *Dlopen*: a library that an object dlopens is known by a note (the dlopen metadata of PT_NOTE, systemd's ELF_NOTE_DLOPEN), by the
 vendor's table, by the package's profile, or by a string in the file.
@@ -229,13 +229,12 @@ def find_system_library(context: ResolveContext, member: str, soname: str) -> st
 class Prover:
     """What the proofs of one wheel share: symbol tables, read once, and what each object dlopens.
 
-    :ivar originals: the symbol tables of the wheel's members as they are in the input; `members` as planned so far.
+    :ivar members: the symbol tables of the wheel's members, as planned so far.
     """
 
-    def __init__(self, context: ResolveContext, originals: Mapping[str, SymbolTable]) -> None:
-        self.context, self.originals = context, originals
-        self.members = dict(originals)
-        self.tables = context.open_tables(self.members)
+    def __init__(self, context: ResolveContext) -> None:
+        self.context, self.members = context, dict(context.tables)
+        self.tables = context.open_tables()
         self.knowledge = DlopenKnowledge(context, self.tables)
         self._bound: dict[int, tuple[Closure, Bindings]] = {}
 
@@ -264,8 +263,9 @@ class Prover:
     @cached_property
     def suppliers(self) -> Suppliers:
         """Who exports what members import; edits change none of it."""
-        names = {imported.name for table in self.originals.values() for imported in table.imports}
-        return find_suppliers(self.context, self.originals, names)
+        originals = self.context.tables
+        names = {imported.name for table in originals.values() for imported in table.imports}
+        return find_suppliers(self.context, originals, names)
 
     def find_outcome(self, member: str) -> Outcome:
         """Find the strategy for one member, with NEEDED replaced or dropped where that is proved, and what the user preloads."""
@@ -337,7 +337,7 @@ class Prover:
 
     def adopt(self, member: str, edit: ElfEdit) -> None:
         """Bind with the symbols that `member` has after an edit from now on."""
-        after = edit_symbols(self.originals[member], dict(edit.replace), edit.versions)
+        after = edit_symbols(self.context.tables[member], dict(edit.replace), edit.versions)
         if after != self.members[member]:
             self.members[member] = after
             self.tables.replace(member, after)

@@ -31,7 +31,7 @@ from relink.elf.edit import VersionEdit
 from relink.elf.image import read_image
 from relink.elf.stub import StubFunction
 from relink.elf.symbol_reader import read_symbols
-from relink.elf.symbols import Import, SymbolTable
+from relink.elf.symbols import Import
 from relink.loader.binding import Unbound, bind, check_versions
 from relink.loader.closure import Closure
 from relink.planning.model import STUB_DIRECTORY, Stub, check_places, is_plain
@@ -71,15 +71,9 @@ class _StubImports(msgspec.Struct):
     copied: dict[str, None] = msgspec.field(default_factory=dict)
 
 
-def plan_stubs(
-    context: ResolveContext,
-    tables: Mapping[str, SymbolTable],
-    wanted: Sequence[str],
-    distribution: str,
-) -> StubPlans:
+def plan_stubs(context: ResolveContext, wanted: Sequence[str], distribution: str) -> StubPlans:
     """Plan the stubs that the user asks for.
 
-    :param tables: the symbols of the members.
     :param wanted: sonames, or :data:`AUTO`.
     :param distribution: as the wheel's name has it; the stubs get a directory of that name.
     """
@@ -87,7 +81,7 @@ def plan_stubs(
         return StubPlans()
     by_soname: dict[str, _StubImports] = {}
     missed: set[str] = set()
-    known, every = context.open_tables({}), AUTO in wanted
+    tables, every = context.open_tables(), AUTO in wanted
     for member in context.images:
         outcome = find_strategy(context, member)
         missing = {
@@ -99,8 +93,8 @@ def plan_stubs(
         asked = [name for name in missing if name in wanted or (every and context.is_optional(name))]
         if not asked:
             continue
-        table = tables[member]
-        bindings = bind(outcome.closure, known.over(context.files, tables), only=[outcome.root])
+        table = context.tables[member]
+        bindings = bind(outcome.closure, tables, only=[outcome.root])
         unbound = {(imported.name, imported.version) for imported in bindings.unbound}
         for soname in sorted(asked):
             library = by_soname.setdefault(soname, _StubImports())
@@ -228,44 +222,39 @@ def stub_member(soname: str, distribution: str) -> str:
     return f"{distribution}.libs/{STUB_DIRECTORY}/{soname}"
 
 
-def add_stubs(
-    context: ResolveContext, tables: Mapping[str, SymbolTable], stubs: Sequence[Stub]
-) -> tuple[ResolveContext, Mapping[str, SymbolTable]]:
-    """Return the context and the symbols with the stubs as members of the wheel.
+def add_stubs(context: ResolveContext, stubs: Sequence[Stub]) -> ResolveContext:
+    """Return the context with the stubs as members of the wheel.
 
     :raises UsageError: a stub, which a plan that somebody saved may name, is not where stubs are.
     """
     if not stubs:
-        return context, tables
+        return context
     check_places(stubs)
     contents: dict[str, Buffer] = {stub.path: stub.content() for stub in stubs}
     directories = {context.layout.path_of(stub.path).rpartition("/")[0] for stub in stubs}
     images = {path: read_image(content, path) for path, content in contents.items()}
-    context = replace(
+    return replace(
         context,
         images={**context.images, **images},
+        tables={**context.tables, **{path: read_symbols(content) for path, content in contents.items()}},
         added={**context.added, **{stub.soname: stub.path for stub in stubs}},
         member_directories=context.member_directories | directories,
     )
-    return context, {**tables, **{path: read_symbols(content) for path, content in contents.items()}}
 
 
 _Openers: TypeAlias = Mapping[str, tuple[int, Closure]]
 """For each member its index in its closure, and the closure with what is opened in it."""
 
 
-def plan_forwarders(
-    context: ResolveContext, tables: Mapping[str, SymbolTable], wanted: Sequence[str], distribution: str
-) -> StubPlans:
+def plan_forwarders(context: ResolveContext, wanted: Sequence[str], distribution: str) -> StubPlans:
     """Plan the forwarders that the user asks for, each in a process that has the ones before.
 
-    :param tables: the symbols of the members.
     :param wanted: names that members open, or ``auto`` for all of which a provider has a library with a number.
     :param distribution: as the wheel's name has it; the forwarders get a directory of that name.
     """
     if not wanted:
         return StubPlans()
-    before = dict(_follow(context, tables, context.images))
+    before = dict(_follow(context, context.images))
     # The names without a number that a member opens, and that the loader does not find, or that do not load.
     openers: dict[str, list[str]] = {}
     for member, (root, closure) in before.items():
@@ -286,34 +275,28 @@ def plan_forwarders(
     ]
     for name, members in openers.items():
         if stubs:
-            before |= _follow(context, tables, members)
-        stub = _forwarder(context, tables, name, {member: before[member] for member in members}, distribution)
+            before |= _follow(context, members)
+        stub = _forwarder(context, name, {member: before[member] for member in members}, distribution)
         if isinstance(stub, str):
             if name in wanted:
                 findings.append(finding("RLK134", name, stub))
             # A name that auto alone asks for has no finding here: RLK132 says that it is not found.
             continue
         stubs.append(stub)
-        context, tables = add_stubs(context, tables, [stub])
+        context = add_stubs(context, [stub])
         by = join_truncated([posixpath.basename(member) for member in members])
         findings.append(finding("RLK133", name, f"leads to {stub.needed[0]}; {by} opens it"))
     return StubPlans(tuple(stubs), tuple(findings))
 
 
-def _follow(context: ResolveContext, tables: Mapping[str, SymbolTable], members: Iterable[str]) -> _Openers:
+def _follow(context: ResolveContext, members: Iterable[str]) -> _Openers:
     """Load members as they will be, with what the objects in their closures open."""
-    knowledge = DlopenKnowledge(context, context.open_tables(tables))
+    knowledge = DlopenKnowledge(context, context.open_tables())
     outcomes = {member: find_strategy(context, member) for member in members}
     return {member: (outcome.root, knowledge.follow(member, outcome)) for member, outcome in outcomes.items()}
 
 
-def _forwarder(
-    context: ResolveContext,
-    tables: Mapping[str, SymbolTable],
-    name: str,
-    before: _Openers,
-    distribution: str,
-) -> Stub | str:
+def _forwarder(context: ResolveContext, name: str, before: _Openers, distribution: str) -> Stub | str:
     """Return the forwarder to the first library that loads and brings no second version of another; or why there is none.
 
     :param before: the members that open the name.
@@ -327,7 +310,7 @@ def _forwarder(
     for soname in find_forwardable(context, name):
         # The forwarder is planned like any member, since it has to find the library that it leads to.
         plain = Stub(path, name, f"leads to {soname}", needed=(soname,))
-        prover = Prover(*add_stubs(context, tables, [plain]))
+        prover = Prover(add_stubs(context, [plain]))
         outcome = add_known_preloads(prover, path, prover.find_outcome(path))
         if not outcome.loads:
             refused.append(f"{soname} does not load")
@@ -336,10 +319,10 @@ def _forwarder(
         stub = replace(
             plain, needed=image.needed, search_path=image.search_path, search_kind=image.search_kind
         )
-        after, symbols = add_stubs(context, tables, [stub])
+        after = add_stubs(context, [stub])
         place = after.layout.path_of(path)
         second, leads = False, True
-        for member, (_, closure) in _follow(after, symbols, before).items():
+        for member, (_, closure) in _follow(after, before).items():
             second |= has_new_versions(before[member][1], closure)
             targets = [edge.target for edge in closure.dlopened if edge.soname == name and edge.target]
             found = [posixpath.normpath(closure.objects[target].path) == place for target in targets]
@@ -367,12 +350,9 @@ class _Lacking(msgspec.Struct):
     versions: dict[str, set[str]] = msgspec.field(default_factory=dict)
 
 
-def plan_shims(
-    context: ResolveContext, tables: Mapping[str, SymbolTable], wanted: Sequence[str], distribution: str
-) -> StubPlans:
+def plan_shims(context: ResolveContext, wanted: Sequence[str], distribution: str) -> StubPlans:
     """Plan the shims that the user asks for.
 
-    :param tables: the symbols of the members.
     :param wanted: the values of ``--stub``: those with a colon, and :data:`AUTO`, are about shims.
     :param distribution: as the wheel's name has it; the shims get a directory of that name.
     """
@@ -382,7 +362,7 @@ def plan_shims(
     stubs, findings, unused = [], [], {*named}
     needed: dict[str, dict[str, str]] = {}
     versions: dict[str, list[VersionEdit]] = {}
-    for soname, library in _find_lacking(context, tables, named, every=AUTO in wanted).items():
+    for soname, library in _find_lacking(context, named, every=AUTO in wanted).items():
         chosen = {
             key: imported
             for imports in library.imports.values()
@@ -415,7 +395,7 @@ def plan_shims(
             needed.setdefault(member, {})[name] = lacks
             # The version records that name what the library does not define.
             missing = library.versions[member]
-            for need in (need for need in tables[member].verneeds if need.file == soname and missing):
+            for need in (need for need in context.tables[member].verneeds if need.file == soname and missing):
                 weak = not {version.name for version in need.versions} <= missing
                 versions.setdefault(member, []).extend(
                     VersionEdit(soname, one, soname if weak else name, one, weak=weak, evidence=(moved,))
@@ -438,16 +418,14 @@ def is_answered(context: ResolveContext, soname: str, name: str) -> bool:
     return facts is not None and bool(facts.why) and name in facts.functions
 
 
-def _find_lacking(
-    context: ResolveContext, tables: Mapping[str, SymbolTable], named: set[str], *, every: bool
-) -> dict[str, _Lacking]:
+def _find_lacking(context: ResolveContext, named: set[str], *, every: bool) -> dict[str, _Lacking]:
     """Return the libraries that members need, that are there, and that lack what the members import of them.
 
     :param named: SONAME:SYMBOL; that says of a symbol without a version whose it is. `every`: also libraries that are optional.
     """
     sonames = {text.partition(":")[0] for text in named}
     lacking: dict[str, _Lacking] = {}
-    known = context.open_tables({})
+    tables = context.open_tables()
     for member in context.images:
         outcome = find_strategy(context, member)
         closure = outcome.closure
@@ -460,16 +438,15 @@ def _find_lacking(
         }
         if not served:
             continue
-        read = known.over(context.files, tables)
-        unbound = bind(closure, read, only=[outcome.root]).unbound
+        unbound = bind(closure, tables, only=[outcome.root]).unbound
         # An import that makes the loader abort is one that the library has, in a way that no shim changes.
         keys = {(lost.name, lost.version) for lost in unbound if lost.reason == "undefined"}
         path = closure.objects[outcome.root].path
-        missing = [gap for gap in check_versions(closure, read) if gap.requester == path]
+        missing = [gap for gap in check_versions(closure, tables) if gap.requester == path]
         for soname, place in served.items():
             found = {
                 (imported.name, imported.version): imported
-                for imported in tables[member].imports
+                for imported in context.tables[member].imports
                 if (imported.name, imported.version) in keys
                 and (
                     is_its(context, imported, soname)

@@ -38,7 +38,7 @@ def scene(tmp_path: Path) -> Scene:
 
 
 def planned(scene: Scene, sibling: Sibling) -> PlanDraft:
-    return decide(replace(scene.context(), siblings=(sibling,)), scene.tables)
+    return decide(replace(scene.context(), siblings=(sibling,)))
 
 
 def installed(scene: Scene, *exports: str) -> Sibling:

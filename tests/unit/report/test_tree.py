@@ -171,7 +171,7 @@ def test_a_member_that_a_preloaded_one_has_mapped_by_another_path(scene: Scene) 
     scene.member("demo/first.so", ["libown.so.1"], flags=[NEW.format("$ORIGIN/../lib")])
     python = cc("int main(void){return 0;}", scene.root / "python")
     context = replace(scene.context(), target=replace(find_target(), python=str(python)))
-    (own, _) = trees(decide(context, scene.tables))
+    (own, _) = trees(decide(context))
     (line, below) = lines(*dependency_trees([own]))
     assert (line, below.split()[1:3]) == (
         f"lib/libown.so.1  with RUNPATH {scene.prefix}/lib",

@@ -130,7 +130,7 @@ def test_the_glibc_since_which_it_is_refused(glibc: str, refuses: bool) -> None:
 def findings(scene: Scene, tmp_path: Path, closures: dict[str, list[str]]) -> list[Finding]:
     vendor = make_wheel(tmp_path, {name: scene.root / "members" / name for name in scene.images})
     with WheelArchive(vendor) as archive:
-        return [*stack_findings(archive, scene.context(), scene.tables, closures)]
+        return [*stack_findings(archive, scene.context(), closures)]
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_more_python_than_is_looked_at(
 
     def level() -> str:
         with WheelArchive(vendor) as archive:
-            return next(stack_findings(archive, scene.context(), scene.tables, {"demo/libbad.so": []})).level
+            return next(stack_findings(archive, scene.context(), {"demo/libbad.so": []})).level
 
     assert level() == "warning"
     monkeypatch.setattr(f"relink.planning.checks.executable_stack.{much[0]}", much[1])

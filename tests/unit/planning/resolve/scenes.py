@@ -104,6 +104,7 @@ class Scene:
             seen=Tables(Files()),
             providers=(open_prefix(str(self.prefix), target),),
             images=dict(self.images),
+            tables=self.tables,
             layout=layout,
             profile=self.profile,
             allow_missing=self.allow_missing,
@@ -118,13 +119,13 @@ class Scene:
         )
 
     def decide(self) -> PlanDraft:
-        draft = decide(self.context(), self.tables)
-        return decide(self.context(), self.tables, leave_optional=False) if draft.is_in_vain else draft
+        draft = decide(self.context())
+        return decide(self.context(), leave_optional=False) if draft.is_in_vain else draft
 
     def decide_again(self, decisions: PlanDraft) -> PlanDraft:
         """Plan the members as the first plan leaves them."""
         images = {name: outcome.image for name, outcome in decisions.outcomes.items()}
-        return decide(replace(self.context(), images=images), self.tables)
+        return decide(replace(self.context(), images=images))
 
 
 def codes(decisions: PlanDraft) -> list[str]:

@@ -255,7 +255,7 @@ class TestFlattening:
         flag = f"-Wl,--disable-new-dtags,-rpath,{scene.prefix}/lib"
         python = cc("int main(void){return 0;}", scene.root / "python", flag)
         context = replace(scene.context(), target=replace(find_target(), python=str(python)))
-        decisions = decide(context, scene.tables)
+        decisions = decide(context)
         assert only(decisions).edit.add == ("libdeep.so.1",)
         assert codes(decisions) == ["RLK205"]
 
@@ -767,7 +767,7 @@ def test_what_is_asked_for_keeps_the_version_edits(opening: Scene) -> None:
     """A NEEDED that is added later, because it was forgotten or is dlopened, comes on top of them."""
     opening.provide(f"lib/{RUNTIME}")
     opening.member(MEMBER, [RUNTIME])
-    prover = Prover(opening.context(), opening.tables)
+    prover = Prover(opening.context())
     outcome = prover.find_outcome(MEMBER)
     versions = (VersionEdit("libold.so.1", "OLD_1", RUNTIME, "OLD_1", weak=True),)
     asked = replace(outcome, edit=replace(outcome.edit, versions=versions))
@@ -974,7 +974,7 @@ def test_libraries_of_two_providers_are_no_set(scene: Scene, tmp_path: Path) -> 
     scene.member(MEMBER, [], call(*HIP, *RTC))
     context = scene.context()
     context = replace(context, providers=(*context.providers, *other.context().providers))
-    assert edit_of(decide(context, scene.tables)).add == ()
+    assert edit_of(decide(context)).add == ()
 
 
 @pytest.mark.parametrize("others", [(), HIP])
@@ -985,7 +985,7 @@ def test_a_library_of_the_release_that_no_prefix_has(scene: Scene, others: tuple
     (scene.prefix / ".info/version").write_text("7.2.4\n")
     scene.member(MEMBER, [], call("miopenCreate", *others))
     context = replace(scene.context(), distribution=Distribution("Debian", "debian"))
-    draft = decide(context, scene.tables)
+    draft = decide(context)
     remedy = refused(draft)
     some = "libamdhip64.so.7 of the prefix has 2 of 3 symbols used, and nothing there"
     start = some if others else "nothing in the prefix exports"
@@ -1080,7 +1080,7 @@ def test_libm_is_not_taken_for_granted_of_a_python_that_has_none(scene: Scene) -
     )
     python = cc("int main(void){return 0;}", scene.root / "python")
     context = scene.context()
-    draft = decide(replace(context, target=replace(context.target, python=str(python))), scene.tables)
+    draft = decide(replace(context, target=replace(context.target, python=str(python))))
     assert "RLK303" not in codes(draft)
     assert "RLK302" in codes(draft) or edit_of(draft).add == ("libm.so.6",)
 
@@ -1092,7 +1092,7 @@ def test_libm_is_there_with_every_python(scene: Scene, name: str, is_open: bool)
     source = f"extern float {name}(float, float); float u(float x){{return {name}(x, 2*x);}}"
     scene.member(MEMBER, [], source, ["-fno-builtin"])
     context = scene.context()
-    draft = decide(replace(context, target=replace(context.target, python=None)), scene.tables)
+    draft = decide(replace(context, target=replace(context.target, python=None)))
     assert edit_of(draft).add == ()
     assert ("RLK302" in codes(draft)) is is_open
     told = [item.message for item in draft.findings if item.code == "RLK303"]

@@ -377,8 +377,8 @@ def test_many_elf_hang_in_a_row(tmp_path: Path) -> None:
     with pytest.raises(
         WheelError, match="load more than 500 files, added up over all of them; --limit loads=1000"
     ):
-        decide(limited(scene.context(), 500), scene.tables)
-    assert decide(limited(many(tmp_path, member, 30).context(), 500), scene.tables).files
+        decide(limited(scene.context(), 500))
+    assert decide(limited(many(tmp_path, member, 30).context(), 500)).files
 
 
 def test_many_elf_hang_in_vain(tmp_path: Path) -> None:
@@ -391,9 +391,9 @@ def test_many_elf_hang_in_vain(tmp_path: Path) -> None:
     scene = many(tmp_path, member, 5)
     entries = sum(len(image.needed) for image in scene.context().images.values())
     assert entries >= 50
-    assert decide(limited(scene.context(), 4 * entries), scene.tables).files
+    assert decide(limited(scene.context(), 4 * entries)).files
     with pytest.raises(WheelError, match=f"more than {4 * entries - 1} files"):
-        decide(limited(scene.context(), 4 * entries - 1), scene.tables)
+        decide(limited(scene.context(), 4 * entries - 1))
 
 
 def test_what_members_that_need_each_other_load_is_as_planned(tmp_path: Path) -> None:
@@ -634,7 +634,7 @@ def test_a_member_that_a_preloaded_one_has_mapped_by_another_path(scene: Scene, 
     scene.member("demo/first.so", ["libown.so.1"], call("own"), [f"-Wl,--enable-new-dtags,-rpath,{path}"])
     python = cc("int main(void){return 0;}", scene.root / "python")
     context = replace(scene.context(), target=replace(find_target(), python=str(python)))
-    draft = decide(context, scene.tables)
+    draft = decide(context)
     own = draft.outcomes["lib/libown.so.1"]
     assert own.closure.objects[own.root].identity == ("member", "lib/libown.so.1")
     assert own.closure.objects[own.root].path.endswith(f"{path.removeprefix('$ORIGIN')}/libown.so.1")

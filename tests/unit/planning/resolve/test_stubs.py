@@ -60,7 +60,7 @@ def missing(scene: Scene, source: str, exports: str = "", flags: tuple[str, ...]
 
 def planned(scene: Scene, *wanted: str, vendor: Vendor = VENDOR) -> StubPlans:
     context = replace(scene.context(), vendor=vendor)
-    return plan_stubs(context, scene.tables, wanted or (SONAME,), "demo")
+    return plan_stubs(context, wanted or (SONAME,), "demo")
 
 
 def test_a_stub_has_what_the_wheel_imports(scene: Scene) -> None:
@@ -88,8 +88,8 @@ def test_versions_are_those_of_the_record(scene: Scene) -> None:
 def test_the_path_of_the_stub_is_the_last(scene: Scene) -> None:
     missing(scene, call("many_init", "other"))
     plans = planned(scene)
-    context, tables = add_stubs(replace(scene.context(), vendor=VENDOR), scene.tables, plans.stubs)
-    decisions = decide(context, tables)
+    context = add_stubs(replace(scene.context(), vendor=VENDOR), plans.stubs)
+    decisions = decide(context)
     file = next(file for file in decisions.files if file.path == MEMBER)
     assert file.rpath.after == f"{scene.prefix}/lib:$ORIGIN/../demo.libs/relink-stubs"
     assert not [found for found in decisions.findings if found.level == "error"]
@@ -193,7 +193,7 @@ def test_a_wheel_that_has_a_member_there(scene: Scene) -> None:
 def test_a_saved_plan_with_a_stub_that_relink_would_not_plan(scene: Scene, stub: Stub) -> None:
     missing(scene, call("many_init"))
     with pytest.raises(UsageError, match=r"the plan (has|puts) a stub"):
-        add_stubs(scene.context(), scene.tables, [stub])
+        add_stubs(scene.context(), [stub])
 
 
 # From the plan to a call
@@ -289,7 +289,7 @@ def test_every_function_of_every_stub_is_called(library: str, scene: Scene, tmp_
     old = scene.library(scene.root / "old" / soname, [], define(*names))
     scene.provide("lib/libelse.so.1")
     scene.member(MEMBER, ["libelse.so.1"], f"{calls} void *all[][2] = {{ {table} }};", flags=[str(old), "-w"])
-    (stub,) = plan_stubs(scene.context(), scene.tables, (soname,), "demo").stubs
+    (stub,) = plan_stubs(scene.context(), (soname,), "demo").stubs
     assert [function.name for function in stub.functions] == names
     written = tmp_path / "out" / soname
     written.parent.mkdir()
@@ -374,8 +374,8 @@ def opening(tmp_path: Path) -> Scene:
 
 
 def forwarded(opening: Scene, *wanted: str) -> tuple[StubPlans, PlanDraft]:
-    plans = plan_forwarders(opening.context(), opening.tables, wanted, "demo")
-    return plans, decide(*add_stubs(opening.context(), opening.tables, plans.stubs))
+    plans = plan_forwarders(opening.context(), wanted, "demo")
+    return plans, decide(add_stubs(opening.context(), plans.stubs))
 
 
 def told(draft: PlanDraft, code: str) -> list[Finding]:
