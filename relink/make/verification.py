@@ -88,7 +88,6 @@ def verify(
     contents: Callable[[str], tuple[Iterable[Buffer], Sequence[Gap]]],
     members: Collection[str],
     context: ResolveContext,
-    known: Tables | None = None,
     sandbox: Sandbox | None = None,
     trust: Sequence[str] = (),
     links: Mapping[str, str] | None = None,
@@ -105,7 +104,6 @@ def verify(
     :param contents: gives by a member's name its content in pieces, and what the loader does not look at in a dry run
         (:func:`relink.elf.gaps.find_gaps`): that is read and checked, but not written to the disk.
     :param members: the ELF members to ask about; `context` has all ELF members.
-    :param known: symbols of libraries outside of the wheel that have been read.
     :param sandbox: what the loader runs in; None: the best kind that works here.
     :param trust: globs of files that the loader gets although the static scan refuses them.
     :param links: symbolic links beside the members, by name, with their texts.
@@ -129,13 +127,14 @@ def verify(
                     with contextlib.suppress(FileExistsError):
                         path.symlink_to(text)
             planned = {layout.path_of(name): image for name, image in context.images.items()}
+            seen = context.seen
             context = replace(
                 context,
                 layout=layout,
                 seen=Tables(Files(context.target.sysroot, planned, budget=context.files.budget)),
             )
-            symbols = _symbols(context, known)
-            tables = known.over(context.files, symbols) if known else Tables(context.files, symbols)
+            symbols = _symbols(context, seen)
+            tables = seen.over(context.files, symbols)
             findings += _never_opened(context, members)
             never = {outcome.subject for outcome in findings}
             scenarios = {
@@ -259,15 +258,15 @@ def _compare_objects(
     yield finding("RLK601", member, context.layout.shown(message))
 
 
-def _symbols(context: ResolveContext, known: Tables | None) -> dict[str, SymbolTable]:
+def _symbols(context: ResolveContext, seen: Tables) -> dict[str, SymbolTable]:
     """Return the symbols of the members, by the path of the image in the simulation.
 
-    :param known: has the symbols of members that were planned: an edit is refused that changes these
+    :param seen: has the symbols of members that were planned: an edit is refused that changes these
         (:func:`relink.elf.edit_checks.check_edit`), so they are not read again.
     """
     tables = {}
     for name, image in context.images.items():
-        planned = known.member(image.path) if known else None
+        planned = seen.member(image.path)
         if planned is None:
             with map_file(context.files.host(context.layout.path_of(name))) as buffer:
                 planned = read_symbols(buffer)

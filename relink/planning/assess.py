@@ -314,7 +314,7 @@ def _find_refused(assessed: Assessment) -> Iterator[Finding]:
     draft, layout = assessed.draft, assessed.context.layout
     for member in draft.closures:
         closure = draft.outcomes[member].closure
-        for loaded, reason in find_refused(closure, draft.tables, assessed.case.target):
+        for loaded, reason in find_refused(closure, assessed.context.seen, assessed.case.target):
             own = loaded.path == layout.path_of(member)
             what = "it" if own else f"{layout.shown(loaded.path)}, which it needs"
             yield finding("RLK116", member, f"dlopen does not load {what}: {reason}")
@@ -644,7 +644,7 @@ def _following(setup: _Setup, made: Assessment) -> _Setup | None:
     if setup.imported is None and setup.case.command in _IMPORTS and made.draft.lacks:
         from relink.planning.processes import follow_wheel  # noqa: PLC0415 - slow to load, and few wheels need it
 
-        imported = follow_wheel(setup.case.wheel, made.context, made.draft.tables)
+        imported = follow_wheel(setup.case.wheel, made.context)
         if imported is not None:
             context = replace(setup.context, optional=imported.find_optional())
             what = f"{setup.what}, without what its import does without"

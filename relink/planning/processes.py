@@ -468,7 +468,7 @@ def plan_distribution(
     return replace(python, site_packages=(site, *python.site_packages)), planned, files, names
 
 
-def follow_wheel(wheel: Wheel, context: ResolveContext, tables: Tables) -> ImportOutcome | None:
+def follow_wheel(wheel: Wheel, context: ResolveContext) -> ImportOutcome | None:
     """Follow the import of a wheel in the environment that it will be installed into; None where no Python is known.
 
     What it requires and is not there counts as there, and maps nothing.
@@ -477,9 +477,8 @@ def follow_wheel(wheel: Wheel, context: ResolveContext, tables: Tables) -> Impor
     if found is None:
         return None
     python, planned, distribution, names = found
-    processes = EnvironmentProcesses(
-        context.target, python, context.members.files, {}, FactsCache(None), tables=tables, planned=planned
-    )
+    target, files, none = context.target, context.members.files, FactsCache(None)
+    processes = EnvironmentProcesses(target, python, files, {}, none, tables=context.seen, planned=planned)
     outcome = processes.follow(distribution)
     return replace(outcome, parts={names[below]: part for below, part in outcome.parts.items()})
 
@@ -491,7 +490,7 @@ def find_import_failures(
 
     :param mapped: soname and path of what the files map where nothing is imported before.
     """
-    imported = follow_wheel(wheel, context, draft.tables)
+    imported = follow_wheel(wheel, context)
     if imported is None or imported.assumed or not imported.is_seen:
         return
     stems = {soname_stem(soname) for soname, _ in mapped}

@@ -38,10 +38,9 @@ from relink.wheel.source import MemberSource
 
 
 class PreparedPlan(msgspec.Struct, frozen=True):
-    """A plan with the context, symbols and GPU facts that `carry_out` needs.
+    """A plan with the context and GPU facts that `carry_out` needs.
 
-    :ivar context: what was decided from, with the images as they will be.
-    :ivar tables: the symbols of everything in the members' closures.
+    :ivar context: what was decided from, with the images as they will be, and the symbols of everything in their closures.
     :ivar isa: the report's object of GPU code; None where it was not looked at.
     :ivar ways_out: for each way the words of options with which there would be no error; tried. Empty where none are known. A
         ``--prefix`` among them is in place of those that were named.
@@ -50,7 +49,6 @@ class PreparedPlan(msgspec.Struct, frozen=True):
 
     plan: Plan
     context: ResolveContext
-    tables: Tables
     isa: Mapping[str, Any] | None
     ways_out: tuple[tuple[str, ...], ...] = ()
     attempts: tuple[Attempt, ...] = ()
@@ -143,7 +141,7 @@ def _plan_once(case: Case, trace: Trace) -> PreparedPlan:
         opened=draft.opened,
         options=list_deciding_words(case.options),
     )
-    return PreparedPlan(plan, context, draft.tables, assessed.gpu.block)
+    return PreparedPlan(plan, context, assessed.gpu.block)
 
 
 def list_metadata_lines(

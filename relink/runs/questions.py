@@ -121,7 +121,6 @@ def _ask_loader(
         lambda name: (source.chunks(name), loaded[name].gaps if name in loaded else ()),
         [member for member in wheel.images if member not in draft.carried | left],
         assessed.context,
-        draft.tables,
         sandbox=sandbox,
         trust=check_trust(options),
         links=links,
@@ -130,7 +129,7 @@ def _ask_loader(
     known = {(reported.code, reported.subject) for reported in assessed.found}
     more = [one for one in result.findings if (one.code, one.subject) not in known]
     found = [*assessed.found, *more, *sandbox_findings(sandbox)]
-    imported = assessed.imported or follow_wheel(wheel, assessed.context, draft.tables)
+    imported = assessed.imported or follow_wheel(wheel, assessed.context)
     if imported is not None:
         found = apply_import(found, imported, assessed.context.layout.site_packages)
     hinted = add_hints(found, assessed.context.profile)

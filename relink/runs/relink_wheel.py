@@ -246,7 +246,7 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
             known = {(reported.code, reported.subject) for reported in plan.findings}
             more = (one for one in assessed.findings if (one.code, one.subject) not in known)
             plan = replace(plan, findings=(*plan.findings, *more))
-        prepared = PreparedPlan(plan, assessed.context, assessed.draft.tables, None)
+        prepared = PreparedPlan(plan, assessed.context, None)
         if not (plan.ok or options.force):
             return make_report(prepared, options, clock)
         return carry_out(wheel_read, prepared, options, clock)
@@ -280,7 +280,6 @@ def check_edits(
         # The loader is asked about what stays as it is, too, and about a forwarder: what it leads to has to load.
         [names[path] for path in (*served, *(stub.path for stub in planned.plan.stubs if stub.needed))],
         replace(context, images={names[name]: image for name, image in context.images.items()}),
-        planned.tables,
         sandbox,
         check_trust(options),
         links,

@@ -192,7 +192,7 @@ class OptionalMember(msgspec.Struct, frozen=True):
 class ResolveContext(msgspec.Struct, frozen=True, dict=True):
     """All facts that decisions about the images of one wheel rest on.
 
-    :ivar seen: what was read of the target's files, where no member is; other assessments may share it.
+    :ivar seen: what was read of the target's files, which other assessments may share; once the members are planned, theirs, too.
     :ivar images: the wheel's own ELF members by name, as they are now; members already planned appear as they will be.
     :ivar tables: their symbols, as they are in the input.
     :ivar substitutes: (old soname, new soname) that the user vouches for.

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from relink.elf.edit import ElfEdit
 from relink.loader.closure import Closure, Edge, needed_first
 from relink.loader.loading import RootRefusedError
-from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.model import (
     Action,
@@ -52,9 +51,8 @@ class PlanDraft(msgspec.Struct, frozen=True):
     """The decisions about linking the members, in the wheel's order; a plan has names, providers and GPUs as well.
 
     :ivar outcomes: the simulation behind each file's plan, by member.
-    :ivar context: the context with the images as they will be.
+    :ivar context: the context with the images as they will be, and the symbols of everything in their closures.
     :ivar closures: those of the members that are served, with what is dlopened in them.
-    :ivar tables: the symbols of everything in their closures.
     :ivar loads: who asks for whom in all closures.
     :ivar is_in_vain: whether optional parts were left although no other part gets the vendor's libraries.
     :ivar opened: what the objects in them open by dlopen.
@@ -65,7 +63,6 @@ class PlanDraft(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
     outcomes: Mapping[str, Outcome]
     context: ResolveContext
-    tables: Tables
     closures: Mapping[str, Closure]
     loads: tuple[Load, ...] = ()
     opened: tuple[DlopenEdge, ...] = ()
@@ -90,12 +87,12 @@ def decide(context: ResolveContext, *, leave_optional: bool = True) -> PlanDraft
     :raises BudgetError: the members load more files than they may.
     """
     before, images, profile, layout = context, dict(context.images), context.profile, context.layout
-    # A mapping of its own, in which each member that is planned takes its image after the edit.
-    context = replace(context, images=images)
     loaded = _SEARCHED * sum(len(image.needed) for image in images.values())
     budget = context.files.budget
     budget.check_loads(loaded)
-    prover = Prover(context)
+    # A mapping of its own, in which each member that is planned takes its image after the edit.
+    prover = Prover(replace(context, images=images))
+    context = prover.context
     outcomes: dict[str, Outcome] = {}
     unserved: list[str] = []
     findings: list[Finding] = []
@@ -200,7 +197,6 @@ def decide(context: ResolveContext, *, leave_optional: bool = True) -> PlanDraft
         tuple(findings),
         outcomes,
         context,
-        prover.tables,
         closures,
         tuple(loads),
         opened,

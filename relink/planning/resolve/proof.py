@@ -233,8 +233,8 @@ class Prover:
     """
 
     def __init__(self, context: ResolveContext) -> None:
-        self.context, self.members = context, dict(context.tables)
         self.tables = context.open_tables()
+        self.context, self.members = replace(context, seen=self.tables), dict(context.tables)
         self.knowledge = DlopenKnowledge(context, self.tables)
         self._bound: dict[int, tuple[Closure, Bindings]] = {}
 
