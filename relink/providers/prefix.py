@@ -5,6 +5,7 @@ Providers in site-packages are made of packages, whoever packs them, which are k
 
 from __future__ import annotations
 
+import csv
 import errno
 import os
 import posixpath
@@ -391,7 +392,7 @@ def find_owners(site: str, files: Collection[str], target: Target) -> dict[str, 
     found: dict[str, InstalledPackage] = {}
     for name in list_names_in(site, target.sysroot) if files else ():
         if _ANY_INFO.fullmatch(name):
-            listed = {*map(_path_of, _record(site, name, target))}.intersection(files)
+            listed = files & _record(site, name, target).keys()
             if listed and (package := _readable(site, name, target)):
                 found |= dict.fromkeys(listed, package)
     return found
@@ -405,15 +406,10 @@ def find_listed(site: str, distributions: Collection[str], name: str, target: Ta
     for info in sorted(list_names_in(site, target.sysroot)) if distributions else ():
         match = _ANY_INFO.fullmatch(info)
         if match and canonicalize_name(match[1]) in distributions:
-            for path in map(_path_of, _record(site, info, target)):
+            for path in _record(site, info, target):
                 if posixpath.basename(path) == name and not posixpath.normpath(path).startswith(("..", "/")):
                     return path
     return None
-
-
-def _path_of(row: str) -> str:
-    """Return the path of a row of RECORD, which is path, hash and size: only the path can have a comma."""
-    return row.rpartition(",")[0].rpartition(",")[0].strip('"')
 
 
 def read_distributions(
@@ -446,7 +442,7 @@ def _readable(
     try:
         metadata = read_metadata(read_bytes(host, _METADATA_LIMIT))
         expected = canonicalize_name(metadata.name).replace("-", "_")
-        firsts = (row.partition("/")[0] for row in _record(site, info, target))
+        firsts = (path.partition("/")[0] for path in _record(site, info, target))
         # Behind the name of a directory may be a nonce, which is empty for releases.
         own = (
             first
@@ -458,12 +454,14 @@ def _readable(
         return None
 
 
-def _record(site: str, info: str, target: Target) -> list[str]:
+def _record(site: str, info: str, target: Target) -> dict[str, None]:
+    """Return the paths in a RECORD, in order; none where it cannot be read."""
     host = resolve_inside(target.sysroot, posixpath.join(site, info, "RECORD"))
     try:
-        return read_text(host, _RECORD_LIMIT, errors="replace").splitlines()
-    except OSError:
-        return []
+        rows = csv.reader(read_text(host, _RECORD_LIMIT, errors="replace").splitlines())
+        return dict.fromkeys(row[0] for row in rows if row)
+    except (OSError, csv.Error):
+        return {}
 
 
 def list_names_in(directory: str, sysroot: str) -> list[str]:
