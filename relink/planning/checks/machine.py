@@ -49,11 +49,10 @@ def check_machine(
         owned[vendor_of((), [provider]).name].append(provider)
     diagnoses = tuple(vendor.gpus.diagnose(owned[vendor.name], root, environment) for vendor in VENDORS)
     findings = [found for diagnosis in diagnoses for found in diagnosis.findings]
-    files = Files(target.sysroot)
-    tables = Tables(files)
+    tables = Tables(Files(target.sysroot))
     for vendor in VENDORS:
         for provider in owned[vendor.name] if root == "/" else ():
-            findings += _find_broken(provider, vendor, target, files, tables)
+            findings += _find_broken(provider, vendor, target, tables)
     if not named:
         variables = ", ".join(f"no ${vendor.places.variable}" for vendor in VENDORS)
         message = f"no {list_products()} was found: no --prefix, {variables}, none in LD_LIBRARY_PATH, /opt, ld.so.cache and /usr"
@@ -61,10 +60,9 @@ def check_machine(
     return MachineCheck(diagnoses, tuple(findings))
 
 
-def _find_broken(
-    provider: Provider, vendor: Vendor, target: Target, files: Files, tables: Tables
-) -> Iterator[Finding]:
+def _find_broken(provider: Provider, vendor: Vendor, target: Target, tables: Tables) -> Iterator[Finding]:
     """Yield RLK302 for each of a prefix's own libraries that imports what nothing there has, and RLK301 for a newer glibc."""
+    files = tables.files
     real = {
         os.path.realpath(path): path
         for name, (path, *_) in provider.libraries.items()
@@ -76,7 +74,7 @@ def _find_broken(
         names = (one.name for need in needs if need.file in GLIBC_SONAMES for one in need.versions)
         highest = max(names, key=order_versions, default="")
         newer += [highest] if order_versions(highest) > order_versions(target.glibc) else []
-        if lost := [unbound.name for unbound in find_unbound_alone(path, target, files, tables)]:
+        if lost := [unbound.name for unbound in find_unbound_alone(path, target, tables)]:
             text = f"imports {join_truncated(lost)}, which no library that it loads has"
             yield finding("RLK302", path, text, broken_alone_remedy(path, files), level="warning")
     if newer:

@@ -524,15 +524,15 @@ def _releases(vendor: Vendor, sonames: AbstractSet[str]) -> list[AbstractSet[str
     return [of_any | ({*names} & sonames) for names in (*releases.values(), sonames - known)]
 
 
-def find_unbound_alone(path: str, target: Target, files: Files, tables: Tables) -> list[Unbound]:
+def find_unbound_alone(path: str, target: Target, tables: Tables) -> list[Unbound]:
     """Return the imports of a library that nothing has where it is loaded without any wheel: its installation lacks something.
 
     What it lacks of a library that every Linux has is left out: that depends on the target, and not on the installation.
     """
     libc = posixpath.join(target.libc_directory, "libc.so.6")
-    environment = Environment(target, files)
+    environment = Environment(target, tables.files)
     try:
-        closure = trace(environment, path, [libc] if files.open(libc).image else [])
+        closure = trace(environment, path, [libc] if tables.files.open(libc).image else [])
     except RootRefusedError:
         return []
     # What is in a library that is not found is nobody's fault here.

@@ -304,7 +304,7 @@ def _unbound_imports(
         library = imports[0][0].path
         if cause is None and any(provider.holds(library) for provider in context.providers):
             # A provider's library that lacks all of these without the wheel, too.
-            alone = find_unbound_alone(library, context.target, context.files, prover.tables)
+            alone = find_unbound_alone(library, context.target, prover.tables)
             if {imported.name for imported, _ in imports} <= {unbound.name for unbound in alone}:
                 remedy, steps = broken_alone_remedy(library, context.files), ()
         step, choices = (steps[0], ()) if len(steps) == 1 else (None, steps)
