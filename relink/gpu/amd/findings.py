@@ -554,15 +554,9 @@ def check_gpus(
         [gpu_json(facts, gpu, gpus) for gpu in gpus],
     )
     block["matrix"] = matrix((*files, *covering), [gpu.target for gpu in gpus])
+    told = ("what", "needed", "available", "verdict")
     block["requirements"] = [
-        {
-            "what": row.what,
-            "needed": row.needed,
-            "available": row.available,
-            "verdict": row.verdict,
-            "files": list(row.files),
-        }
-        for row in requirements
+        {**{name: getattr(row, name) for name in told}, "files": list(row.files)} for row in requirements
     ]
     return GpuPlan(block, tuple(findings))
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -134,6 +135,7 @@ def _files(top: str, problems: list[str], links: list[str], unread: list[str]) -
         pending += reversed(below)
 
 
+_T = TypeVar("_T")
 _STANDALONE = (RAW_MAGIC, CCOB_MAGIC, ARCHIVE_MAGIC)
 _HIP = re.compile(r"libamdhip64\.so\.\d{1,9}")
 
@@ -301,9 +303,8 @@ def _directory(path: Path, scan_limit: int) -> Survey:
     every = find_side_files(path)
     known |= {os.path.realpath(s.directory): s for s in every}
     found.gather(known)
-    by_hip = group_pairs((found.hips.get(item.path, ""), item) for item in found.items)
-    free = tuple(by_hip.pop("", ()))
-    groups = [_group(hip, (*by_hip[hip], *free)) for hip in newest_first(by_hip)] or [_group("", free)]
+    by_hip = group_by_runtime((found.hips.get(item.path, ""), item) for item in found.items)
+    groups = [_group(hip, items) for hip, items in by_hip.items()]
     side = (s for s in every if os.path.realpath(s.directory) not in owned)
     return _survey(
         found,
@@ -319,9 +320,12 @@ def hip_runtime_of(path: str | os.PathLike[str]) -> str:
     return _names(path)[1]
 
 
-def newest_first(sonames: Iterable[str]) -> list[str]:
-    """Order sonames by their number, ``libamdhip64.so.10`` before ``libamdhip64.so.7``."""
-    return sorted(sonames, key=lambda name: int(name.rpartition(".")[2]), reverse=True)
+def group_by_runtime(pairs: Iterable[tuple[str, _T]]) -> dict[str, tuple[_T, ...]]:
+    """Return what needs each HIP runtime, the newest (``libamdhip64.so.10``) first, with what names none; else that alone."""
+    groups = group_pairs(pairs)
+    free = groups.pop("", [])
+    newest_first = sorted(groups, key=lambda name: int(name.rpartition(".")[2]), reverse=True)
+    return {hip: (*groups[hip], *free) for hip in newest_first} or {"": tuple(free)}
 
 
 def _names(path: str | os.PathLike[str]) -> tuple[str | None, str]:

@@ -33,7 +33,7 @@ from relink.gpu.amd.file_coverage import LibraryCoverage, intersect, library_cov
 from relink.gpu.amd.findings import Library, check_gpus, display_name, remedies
 from relink.gpu.amd.runtime import RUNTIME_WORDS, Capability, find_runtime
 from relink.gpu.amd.side_files import KERNEL_DIRECTORIES
-from relink.gpu.amd.survey import hip_runtime_of, newest_first, survey
+from relink.gpu.amd.survey import group_by_runtime, hip_runtime_of, survey
 from relink.gpu.amd.target_id import table
 from relink.gpu.coverage import GpuPlan, Intersection, TargetId
 from relink.loader.seen_files import resolve_inside
@@ -62,23 +62,22 @@ _HIP = "libamdhip64.so"
 def check_wheel(question: GpuQuestion) -> GpuPlan:
     """Check the plan of one wheel."""
     hip = next((soname for soname in question.sonames if soname.startswith(_HIP)), None)
-    linked = hip or question.libraries
+    codes = {name: cast("DeviceCode", code) for name, code in question.codes.items()}
+    libraries: tuple[Library, ...] = ()
+    runtime = None
     # Where nothing is linked and no place is known, no runtime is meant.
-    if not linked and not (question.providers and any(code.present for code in question.codes.values())):
-        plain = {name: cast("DeviceCode", code) for name, code in question.codes.items()}
-        return check_gpus(
-            plain, (), None, question.gpus, releases=question.releases, allow_gap=question.allow_gap
-        )
-    runtime = runtime_capability(question.providers, hip or _HIP, question.sysroot)
-    libraries = read_libraries(question.libraries, question.sysroot, runtime.hip)
-    there = {library.coverage.path for library in libraries}
-    codes = {
-        name: as_taken(cast("DeviceCode", code), runtime.hip)
-        for name, code in question.codes.items()
-        if question.on_disk.get(name, ("", ""))[1] not in there
-    }
-    if not any(code.present for code in codes.values()) and not libraries and not hip:
-        return check_gpus(codes, (), None, question.gpus, allow_gap=question.allow_gap)
+    has_code = any(code.present for code in codes.values())
+    if hip or question.libraries or (question.providers and has_code):
+        found = runtime_capability(question.providers, hip or _HIP, question.sysroot)
+        libraries = read_libraries(question.libraries, question.sysroot, found.hip)
+        there = {library.coverage.path for library in libraries}
+        codes = {
+            name: as_taken(code, found.hip)
+            for name, code in codes.items()
+            if question.on_disk.get(name, ("", ""))[1] not in there
+        }
+        if hip or libraries or any(code.present for code in codes.values()):
+            runtime = found
     return check_gpus(
         codes,
         libraries,
@@ -87,7 +86,7 @@ def check_wheel(question: GpuQuestion) -> GpuPlan:
         beside=_unreached(question.providers, libraries, question.sysroot) if libraries else (),
         releases=question.releases,
         allow_gap=question.allow_gap,
-        extended=extended_by(question.providers, hip or _HIP),
+        extended=extended_by(question.providers, hip or _HIP) if runtime else None,
     )
 
 
@@ -223,19 +222,15 @@ def _health(provider: Provider) -> PrefixHealth:
             unique.setdefault(os.path.realpath(host_path(path, "/")), (name, path))
     runtime = runtime_capability([provider])
     libraries = read_libraries(unique.values(), hip=runtime.hip)
-    by_hip = group_pairs((hip_runtime_of(library.code.path), library.coverage) for library in libraries)
-    # Libraries that name no HIP runtime belong to each group.
-    without_hip = by_hip.pop("", [])
-    groups = {hip: [*by_hip[hip], *without_hip] for hip in newest_first(by_hip)}
-    if not groups and without_hip:
-        groups = {"": without_hip}
+    groups = group_by_runtime((hip_runtime_of(one.code.path), one.coverage) for one in libraries)
     return PrefixHealth(
         provider.path,
         release_of(provider),
         runtime,
         tuple(
-            RuntimeGroup(hip, tuple(covering), intersect(covering), not hip or provider.find(hip) is not None)
+            RuntimeGroup(hip, covering, intersect(covering), not hip or provider.find(hip) is not None)
             for hip, covering in groups.items()
+            if covering
         ),
         provider.found_by,
     )

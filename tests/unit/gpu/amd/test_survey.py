@@ -10,7 +10,7 @@ from typing import Self
 import pytest
 
 from relink.gpu.amd.file_coverage import FileCoverage, LibraryCoverage
-from relink.gpu.amd.survey import newest_first, survey, walk
+from relink.gpu.amd.survey import group_by_runtime, survey, walk
 from relink.gpu.coverage import TargetId
 from relink.system.errors import UsageError, WheelError
 from tests.support.cc import shared
@@ -204,7 +204,9 @@ def test_what_cannot_be_opened_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_ten_is_newer_than_seven() -> None:
-    assert newest_first(["libamdhip64.so.7", "libamdhip64.so.10"])[0] == "libamdhip64.so.10"
+    found = group_by_runtime([("libamdhip64.so.7", "a"), ("", "free"), ("libamdhip64.so.10", "b")])
+    assert [*found.items()] == [("libamdhip64.so.10", ("b", "free")), ("libamdhip64.so.7", ("a", "free"))]
+    assert group_by_runtime([("", "free")]) == {"": ("free",)}
 
 
 HASH = "0123456789abcdfghijklmnpqrsvwxyz"
