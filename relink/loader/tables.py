@@ -282,14 +282,14 @@ def read_table(files: Files, path: str) -> SymbolTable:
 class Tables:
     """The symbol tables of the objects of closures, read once each.
 
-    :param members: tables of the wheel's members, which are not on disk, by the identity that :class:`Files` gives them.
+    :ivar members: tables of the wheel's members, which are not on disk, by the identity that :class:`Files` gives them.
     :ivar index: of the members' tables, and of those that :meth:`of` has returned so far.
     """
 
     def __init__(self, files: Files, members: Mapping[str, SymbolTable] | None = None) -> None:
         self.files = files
         self.index = SymbolIndex()
-        self._members = dict(members or {})
+        self.members = dict(members or {})
         self._indexed = False
         self._read: dict[tuple[object, ...], SymbolTable] = {}
         self._dlopened: dict[tuple[object, ...], tuple[str, ...]] = {}
@@ -305,11 +305,7 @@ class Tables:
 
     def replace(self, identity: str, table: SymbolTable) -> None:
         """Take another table for a member, by the identity that :class:`Files` gives it."""
-        self._members[identity] = self.index.add(table) if self._indexed else table
-
-    def member(self, identity: str) -> SymbolTable | None:
-        """Return the table of a member, by the identity that :class:`Files` gives it."""
-        return self._members.get(identity)
+        self.members[identity] = self.index.add(table) if self._indexed else table
 
     def of(self, loaded: LoadedObject) -> SymbolTable:
         """Return the table of one loaded object; that of a file that cannot be read any more is empty."""
@@ -318,9 +314,9 @@ class Tables:
             if not self._indexed:
                 # All at once: what a table looks up is found again where one is added that defines a name of it.
                 self._indexed = True
-                for table in self._members.values():
+                for table in self.members.values():
                     self.index.add(table)
-            return self.index.add(self._members[str(identity[1])])
+            return self.index.add(self.members[str(identity[1])])
         # By the path of the image: the path that the loader took may lead through a link.
         return self.index.add(self.read(identity, loaded.image.path))
 

@@ -266,7 +266,7 @@ def _symbols(context: ResolveContext, seen: Tables) -> dict[str, SymbolTable]:
     """
     tables = {}
     for name, image in context.images.items():
-        planned = seen.member(image.path)
+        planned = seen.members.get(image.path)
         if planned is None:
             with map_file(context.files.host(context.layout.path_of(name))) as buffer:
                 planned = read_symbols(buffer)

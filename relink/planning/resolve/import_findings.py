@@ -253,7 +253,7 @@ def _unbound_imports(
     lost = {
         unbound.name for (_, cause), imports in by_cause.items() if cause is None for unbound, _ in imports
     }
-    suppliers = find_suppliers(context, prover.members, lost)
+    suppliers = find_suppliers(context, prover.tables.members, lost)
     for (path, cause), imports in by_cause.items():
         parts = []
         for imported, closure in imports[:_MAX_SHOWN]:

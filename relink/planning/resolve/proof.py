@@ -229,12 +229,12 @@ def find_system_library(context: ResolveContext, member: str, soname: str) -> st
 class Prover:
     """What the proofs of one wheel share: symbol tables, read once, and what each object dlopens.
 
-    :ivar members: the symbol tables of the wheel's members, as planned so far.
+    :ivar tables: those of the wheel's members as planned so far.
     """
 
     def __init__(self, context: ResolveContext) -> None:
         self.tables = context.open_tables()
-        self.context, self.members = replace(context, seen=self.tables), dict(context.tables)
+        self.context = replace(context, seen=self.tables)
         self.knowledge = DlopenKnowledge(context, self.tables)
         self._bound: dict[int, tuple[Closure, Bindings]] = {}
 
@@ -250,9 +250,9 @@ class Prover:
         context = self.context
         loaded = {entry.image.path for entry in closure.objects}
         outside = {
-            context.layout.shown(context.layout.path_of(name)): frozenset(self.members[name].exports)
+            context.layout.shown(context.layout.path_of(name)): frozenset(self.tables.members[name].exports)
             for name in context.profile.preload
-            if name in self.members and name != member and name not in loaded
+            if name in self.tables.members and name != member and name not in loaded
         }
         # Where no Python is named, libm is in no closure, and yet any Python that loads the member has mapped it.
         path = find_own_libc(context, _OF_EVERY_PYTHON) if context.target.python is None else None
@@ -338,8 +338,7 @@ class Prover:
     def adopt(self, member: str, edit: ElfEdit) -> None:
         """Bind with the symbols that `member` has after an edit from now on."""
         after = edit_symbols(self.context.tables[member], dict(edit.replace), edit.versions)
-        if after != self.members[member]:
-            self.members[member] = after
+        if after != self.tables.members[member]:
             self.tables.replace(member, after)
             # Any closure that is bound already may have this member in it.
             self._bound.clear()
@@ -352,7 +351,7 @@ class Prover:
         # The imports of the member alone say what its own NEEDED are for, so nothing else is bound.
         bindings = self._bind(member, outcome.closure, [outcome.root])
         unbound_names = {(imported.name, imported.version) for imported in bindings.unbound}
-        imports = self.members[member].imports
+        imports = self.tables.members[member].imports
         # The imports that bind to a library of the stem of a missing one: another version, which something else brought.
         stems = {soname_stem(soname): soname for soname in missing}
         names: dict[tuple[str, str | None], str] = {}
@@ -369,7 +368,7 @@ class Prover:
             [imported for imported in imports if (imported.name, imported.version) in unbound_names],
             {soname: self._candidates(member, soname) for soname in missing},
             context.vendor,
-            self.members[member].verneeds,
+            self.tables.members[member].verneeds,
             [soname for soname in outcome.original.needed if soname not in missing],
             group_pairs((soname, imported) for soname, imported in found if soname),
         )
