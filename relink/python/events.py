@@ -6,15 +6,15 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-When: TypeAlias = Literal["certain", "guarded", "conditional", "inferred", "later"]
+When: TypeAlias = Literal["certain", "guarded", "inferred", "conditional", "later"]
 """How sure an event is.
 
 ``certain``: the import does it, and nothing catches its failure. ``guarded``: inside a ``try`` whose handler takes the failure.
-``conditional``: below a test that sources do not decide. ``inferred``: made in C; a name in an extension says so. ``later``: in a
+``inferred``: made in C; a name in an extension says so. ``conditional``: below a test that sources do not decide. ``later``: in a
 function that the import does not call, or in a module that it does not import.
 """
 
-STRICTNESS: tuple[When, ...] = ("certain", "guarded", "conditional", "inferred", "later")
+STRICTNESS: tuple[When, ...] = ("certain", "guarded", "inferred", "conditional", "later")
 """The strictest first."""
 
 EventKind: TypeAlias = Literal["extension", "library", "module", "unknown"]

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import builtins
 import io
+import posixpath
 import re
 import zlib
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import accumulate, islice, pairwise, takewhile
@@ -28,7 +29,7 @@ from relink.python.evaluation import Evaluation
 from relink.python.facts_cache import FactsCache
 from relink.python.modules import Disk, Interpreter, Spec, find_module
 from relink.python.syntax import SOURCE_LIMIT, Nodes, UnreadableSourceError
-from relink.python.values import Frame, Module, Raised
+from relink.python.values import Frame, Module, Raised, items
 from relink.system.errors import ElfError, RelinkError, WheelError, raise_if_machine_fault
 from relink.system.safe_open import map_file
 from relink.wheel.metadata import read_metadata
@@ -44,8 +45,12 @@ _PLAIN_NAME = re.compile(rb"[A-Za-z_][\w.]{2,80}")
 _JOINED = re.compile(rb"(?<![^\0])[^\0]{80,}")
 _WORD = re.compile(r"[\w.]{40,}")
 _COMPRESSED = re.compile(rb"x[\x5e\x9c\xda]")
-# The start of an LZSS stream: at least three bytes that refer to none before them, as the lowest bits say.
-_LZSS = re.compile(rb"\0[%s][\t\n -~]{3}" % re.escape(bytes(range(7, 256, 8))), re.DOTALL)
+# The start of an LZSS stream: at least three bytes that refer to none before them, as the lowest bits say. The shortest strings
+# come first, and "\0" and "\1" may be among them.
+_LZSS = re.compile(
+    rb"(?=[%s](?:\0\x01[\t\n -~]|[\0\t\n -~][\t\n -~]{2}))" % re.escape(bytes(range(7, 256, 8))), re.DOTALL
+)
+_ALIGNED = 32  # bytes, by which compilers align what is long
 _LENGTHS = re.compile(rb"(?:[^\0][\0-\x7f]\0\0){6,}", re.DOTALL)
 # What a source defines at its top, says that it has for others, and has from others by ``*``.
 _DEFINED = re.compile(r"^(?:def |class |)(\w+)(?= =|\(|:)", re.MULTILINE)
@@ -63,6 +68,9 @@ _OWN = (list, dict, str, bytes, memoryview, set, int, float, Exception, io.TextI
 _GENERIC = frozenset(dir(builtins)).union(*map(dir, _OWN), _WORDS.split())
 # Modules that Cython's own code imports when something is done with them, by a name that it uses of each.
 _LATE = {"pickle": "PickleError", "asyncio.coroutines": "_is_coroutine", "struct": "View.MemoryView"}
+# What of the module platform runs a program: uname()[4], and not uname().machine.
+_OWN_NAMES = 9  # names that two modules of Cython have in common, where neither imports the other
+_RUNNING = frozenset({"processor", "uname"})
 # pybind11/numpy.h and eigen.h import these when an array is converted; import_array() of numpy itself, when the module is.
 _CONVERTED, _ARRAYS = ("numpy.", "scipy."), "numpy._core._multiarray_umath"
 
@@ -108,10 +116,17 @@ class ExtensionImports:
                 statements, module.bodies = self._read_statements(source), [*evaluation.read_bodies(source)]
                 with suppress(Raised):
                     evaluation.block(Frame(module, module.names), statements)
+        words = frozenset(self._names(path).words)
         for name in self.imported_by(path):
             count, before, module.needs = len(module.events), module.needs, set()
             with suppress(Raised), evaluation.at_least("inferred"):
-                evaluation.import_module(name, "strings")
+                found = evaluation.import_module(name, "strings").names
+                if name.partition(".")[0] in self._standard and "__getattr__" in found:
+                    # What it has by its hook alone is asked for in C, too (concurrent.futures).
+                    for one in sorted(words.intersection(items(found.get("__all__")) or ())):
+                        evaluation.attribute(evaluation.modules[name], one)
+                if name == "platform" and words & _RUNNING:
+                    evaluation.import_module("subprocess", "strings")
             other = evaluation.modules.get(name, module)
             above = f"{(other if other.is_done else module).name}."
             begun = (one for one in module.needs if not evaluation.modules[one].is_done)
@@ -133,12 +148,18 @@ class ExtensionImports:
         words = frozenset(found.words)
         for name in dict.fromkeys((*found.names, *found.words)):
             top, dot, _ = name.partition(".")
-            if name == _CFFI or (top in (tops if dot or name in words else own) and self._find(name)):
+            is_cffi = name == _CFFI and not posixpath.basename(path).startswith(f"{_CFFI}.")
+            if is_cffi or (top in (tops if dot or name in words else own) and self._find(name)):
                 wanted[name] = None
-        for name in sorted(word for word in words if word.partition(".")[0] in self._standard):
-            # In C stand the names of parameters, too.
-            is_told = len(self._public_names(name) & words) > (name in self._in_c)
-            if is_told and _LATE.get(name) not in words.union(found.names):
+        standard = sorted(word for word in words if word.partition(".")[0] in self._standard)
+        told = {name: names for name in standard if (names := self._told_names(name, words))}
+        for name, names in told.items():
+            # What another module has, too, may be of that one: asyncio.Queue.
+            is_own = not any(names < more for more in told.values())
+            if is_own and _LATE.get(name) not in words.union(found.names):
+                wanted[name] = None
+        for name in self._modules_below(path, [*wanted], words):
+            if self._told_names(name, words):
                 wanted[name] = None
         for match in re.finditer(
             rf"(?=({'|'.join(map(re.escape, sorted(tops)))})((?:\.\w+)+))", found.joined
@@ -147,6 +168,23 @@ class ExtensionImports:
             ends = range(len(name := match[1] + match[2]), len(match[1]) + 1, -1)
             wanted |= dict.fromkeys(islice((name[:end] for end in ends if self._find(name[:end])), 1))
         return list(wanted)
+
+    def _told_names(self, name: str, words: frozenset[str]) -> frozenset[str]:
+        """Return the names of a module that stand among the words of an extension; none where they say nothing."""
+        found = self._public_names(name) & words
+        # In C stand the names of parameters, too, and in Cython's modules those of its own code.
+        other = _OWN_NAMES if name.partition(".")[0] not in self._standard else 1
+        return found if len(found) > other * (name in self._in_c) else frozenset()
+
+    def _modules_below(self, path: str, wanted: Sequence[str], words: frozenset[str]) -> Iterator[str]:
+        """Yield the modules with one of these names in the package of an extension, and in those that it imports."""
+        site = next((one for one in self._interpreter.site_packages if path.startswith(f"{one}/")), "")
+        package = posixpath.dirname(path[len(site) + 1 :]).replace("/", ".") if site else ""
+        for above in dict.fromkeys((package, *(name for name in wanted if "." in name))):
+            spec = self._find(above) if above and above.partition(".")[0] not in self._standard else None
+            for directory in (spec.search or ()) if spec else ():
+                names = (name.partition(".")[0] for name in self._disk.names(directory))
+                yield from sorted(f"{above}.{name}" for name in words.intersection(names) if name[:2] != "__")
 
     def _names(self, path: str) -> ExtensionNames:
         def read() -> dict[str, Any]:
@@ -168,12 +206,12 @@ class ExtensionImports:
         return frozenset(name.partition(".")[0] for name in names)
 
     def _public_names(self, name: str) -> frozenset[str]:
-        """Return the names that a module of the standard library has for others, less those of any source."""
+        """Return the names that a module has for others, less those of any source."""
         if name not in self._public:
             self._public[name] = frozenset()  # where the module is in a circle
             spec = self._find(name)
             found: set[str] = set()
-            if spec is not None and self._interpreter.is_standard(spec.file):
+            if spec is not None:
                 if spec.kind == "extension":
                     found |= {one for one in self._names(spec.file).names if "." not in one}
                     self._in_c.add(name)
@@ -282,12 +320,16 @@ def _joined_texts(data: bytes) -> Iterator[tuple[bytes, tuple[str, ...]]]:
             if decoder.eof and all(one in text for one in _EVERY):
                 yield text, ("zlib",)
     left = _ALL_INFLATED
-    for start in (found.start() + 1 for found in _LZSS.finditer(data)):
-        if start % 8 == 0 and left > 0:
+    heads = bytearray(4 * (len(data) // _ALIGNED))
+    for number in range(4):
+        heads[number::4] = data[number : len(data) // _ALIGNED * _ALIGNED : _ALIGNED]
+    for start in (found.start() // 4 * _ALIGNED for found in _LZSS.finditer(heads) if found.start() % 4 == 0):
+        if left > 0:
             text = inflate_lzss(data, start)
             left -= len(text)
             if all(one in text for one in _EVERY):
                 yield text, ()
+                break
 
 
 def inflate_lzss(data: bytes, start: int) -> bytes:
@@ -322,7 +364,8 @@ def inflate_lzss(data: bytes, start: int) -> bytes:
 
 def _split(text: bytes, data: bytes) -> list[bytes]:
     """Return the strings of a joined text, by the array of their lengths; none where it is not found, as where code makes it."""
-    marks = [text.find(one) for one in _EVERY]
+    # One of them may begin with the end of the string before it.
+    marks = [[*_places(one, text)] for one in _EVERY]
     done = 0
     for found in _LENGTHS.finditer(data):
         start = found.start() + -found.start() % 4
@@ -331,7 +374,15 @@ def _split(text: bytes, data: bytes) -> list[bytes]:
         lengths = array("I", data[start : min(start + _INDEX, len(data) // 4 * 4)])
         ends = [0, *accumulate(takewhile(lambda length: length < 0x8000, lengths))]
         places, done = set(ends), start + 4 * len(ends)
-        for first in (end - marks[0] for end in ends):
-            if all(first + mark in places and first + mark + 8 in places for mark in marks):
+        for first in (end - mark for mark in marks[0] for end in ends):
+            if all(any({first + mark, first + mark + 8} <= places for mark in each) for each in marks):
                 return [text[one - first : other - first] for one, other in pairwise(ends) if one >= first]
     return []
+
+
+def _places(part: bytes, text: bytes) -> Iterator[int]:
+    """Yield where a part begins in a text; it may overlap itself."""
+    place = text.find(part)
+    while place >= 0:
+        yield place
+        place = text.find(part, place + 1)

@@ -137,7 +137,17 @@ def test_each_form_of_a_reference() -> None:
 
 
 SENTENCES = [b"", b" is no number", b"Of %s. " % (b"more than one " * 30)]
-IDENTIFIERS = [b"__main__", b"__name__", b"__test__", b"cmath", b"isclose", b"math", b"other", b"rel_tol"]
+IDENTIFIERS = [
+    b"__main__",
+    b"a__name",
+    b"__name__",
+    b"__test__",
+    b"cmath",
+    b"isclose",
+    b"math",
+    b"other",
+    b"rel_tol",
+]
 
 
 @given(st.binary(max_size=400), st.integers(0, 400))
@@ -158,7 +168,24 @@ def test_the_lengths_of_joined_strings(tmp_path: Path, compress: Callable[[bytes
     assert "__pyx_capi__" in found.names
 
 
+@pytest.mark.parametrize("first", [b"\0", b"\0\1"])
+def test_a_stream_that_begins_with_what_cannot_be_printed(tmp_path: Path, first: bytes) -> None:
+    strings = [b"", *(bytes([one]) for one in first), b"\n", b" is no number", *IDENTIFIERS]
+    text = deflate_lzss(b"".join(strings))
+    data = compiled(tmp_path, b"cython_runtime", text, lengths=[*map(len, strings)])
+    assert read_extension_names(data).words == tuple(one.decode() for one in IDENTIFIERS)
+
+
 SITE = {
+    "lib/both.py": "class Queue: ...\nclass Lock: ...\n",
+    "lib/lazy.py": "__all__ = ('Thing', 'Other')\ndef public(): ...\ndef __getattr__(name):\n"
+    " if name == 'Thing':\n  import _lazy\n raise AttributeError\n",
+    "lib/_lazy.so": "",
+    "lib/platform.py": "def uname(): ...\ndef machine(): ...\n",
+    "lib/subprocess.py": "import _sub\n",
+    "lib/_sub.so": "",
+    "site/pkg/_log.py": "import pkg.d\nclass Parser: ...\n",
+    "site/pkg/d.so": "",
     "lib/cmath.so": "",
     "lib/queue.py": "from _queue import *\nclass Queue:\n    def put(self): ...\n",
     "lib/_queue.so": "",
@@ -178,6 +205,13 @@ SITE = {
         (["cmath", "isclose", "rel_tol"], ["lib/cmath.so"]),
         (["pickle", "dumps"], ["lib/_pickle.so"]),
         (["pickle", "dumps", "PickleError"], []),
+        (["queue", "Queue", "both", "Lock"], []),
+        (["lazy", "public"], []),
+        (["lazy", "public", "Thing", "Other"], ["lib/_lazy.so"]),
+        (["platform", "machine"], []),
+        (["platform", "uname"], ["lib/_sub.so"]),
+        (["_log", "Other"], []),
+        (["_log", "Parser"], ["site/pkg/d.so"]),
     ],
 )
 def test_modules_of_the_standard_library(tmp_path: Path, words: list[str], expected: list[str]) -> None:
@@ -215,6 +249,31 @@ def test_what_needs_an_extension_is_imported_by_it_later(tmp_path: Path) -> None
     )
     found = opened(read_events(tmp_path, "pkg"), tmp_path)
     assert found == [("pkg/c.so", "certain"), ("pkg/e.so", "inferred")]
+
+
+def test_what_an_extension_imports_happens_even_where_a_test_may_import_it_too(tmp_path: Path) -> None:
+    write_files(
+        tmp_path,
+        {
+            "pkg/__init__.py": "if unknown():\n import pkg.a\nimport pkg.c\n",
+            "pkg/c.so": compiled(tmp_path, b"pkg.a"),
+            "pkg/a.so": "",
+        },
+    )
+    found = opened(read_events(tmp_path, "pkg"), tmp_path)
+    assert sorted(found) == [("pkg/a.so", "inferred"), ("pkg/c.so", "certain")]
+
+
+def test_a_module_of_cffi_in_a_package_is_not_cffi(tmp_path: Path) -> None:
+    write_files(
+        tmp_path,
+        {
+            "pkg/__init__.py": "from . import _cffi_backend\n",
+            "pkg/_cffi_backend.so": compiled(tmp_path, b"_cffi_backend"),
+            "_cffi_backend.so": "",
+        },
+    )
+    assert opened(read_events(tmp_path, "pkg"), tmp_path) == [("pkg/_cffi_backend.so", "certain")]
 
 
 def test_the_source_of_an_extension(tmp_path: Path) -> None:
