@@ -21,7 +21,7 @@ from packaging.version import Version
 
 from relink.python.answers import AskedVariables
 from relink.python.events import STRICTNESS, Event, EventKind, When
-from relink.python.expressions import EXPRESSIONS, TURNS
+from relink.python.expressions import EXPRESSIONS, TURNS, enter_context
 from relink.python.modules import Disk, Interpreter, Spec, find_module
 from relink.python.syntax import Nodes, SyntaxNode
 from relink.python.values import (
@@ -265,7 +265,7 @@ class Evaluation(msgspec.Struct):
             return found
         if not module.is_open and full not in self.modules:
             self.raise_where_caught("ImportError")
-        return UNKNOWN
+        return Native(full) if full in self.known else UNKNOWN
 
     def raise_where_caught(self, kind: str) -> None:
         """Raise what a name that is not there raises, if a handler takes that; else it may be bound in a way that is not seen.
@@ -345,6 +345,8 @@ class Evaluation(msgspec.Struct):
                 owner, key = self.value(frame, node), self.value(frame, index)
                 if isinstance(owner, dict) and len(owner) < LARGEST_VALUE and is_key(key):
                     owner[key] = value
+                elif isinstance(owner, dict) and "__name__" not in owner:
+                    owner[UNKNOWN] = UNKNOWN  # Whether a key is in it is not known.
                 elif owner == Native("sys.modules") and isinstance(key, str) and isinstance(value, Module):
                     self.modules[key] = value
                 elif owner == Native("os.environ") and isinstance(key, str):
@@ -362,9 +364,7 @@ class Evaluation(msgspec.Struct):
             self.state.deciding = before
 
     def _match(self, frame: Frame, cases: Nodes) -> Signal:
-        for _, _, body in cases:
-            self._follow_either(frame, body, [])
-        return None
+        return self._follow_either(frame, *(body for _, _, body in cases), [])
 
     def _follow_either(self, frame: Frame, *branches: Nodes) -> Signal:
         """Follow all branches; the variables afterwards are those of the branches that do not end the block."""
@@ -448,7 +448,7 @@ class Evaluation(msgspec.Struct):
             value = self.value(frame, node)
             if isinstance(value, tuple) and value[:1] == ("suppress",):
                 caught.update(value[1:])
-            self.bind(frame, target, value)
+            self.bind(frame, target, enter_context(self, value))
         try:
             with self.at_least("guarded" if caught else "certain", frozenset(caught)):
                 return self.block(frame, body)
@@ -497,7 +497,7 @@ class Evaluation(msgspec.Struct):
     def _classdef(self, frame: Frame, name: str, bases: Nodes, body: Nodes, decorators: Nodes) -> Signal:
         outer = (frame.names, *frame.outer) if frame.is_function else frame.outer
         inside = Frame(frame.module, {}, outer, prefix=f"{frame.prefix}{name}.")
-        found = [self.value(frame, one) for one in bases]
+        found = [one for one in self.values_of(frame, bases) or () if one != Native("builtins.object")]
         self.block(inside, body)
         made: Any = Class(f"{frame.module.name}.{frame.prefix}{name}", inside.names, found)
         for one in reversed(decorators):
@@ -686,7 +686,7 @@ class Evaluation(msgspec.Struct):
             state.steps = before - limit + max(state.steps, 0)
         if has_arguments and len(state.module.events) == count:
             module.vain[function.number] = module.vain.get(function.number, 0) + 1
-        return signal[1] if signal else None
+        return signal[1] if signal else UNKNOWN if frame.may_have_ended else None
 
 
 _KINDS = "Expr Assign AnnAssign AugAssign If Match Try With For While FunctionDef ClassDef Import ImportFrom Return Raise Global"

@@ -13,6 +13,7 @@ from relink.python.syntax import Nodes, SyntaxNode
 from relink.python.values import (
     MISSING,
     UNKNOWN,
+    Class,
     Frame,
     Function,
     Instance,
@@ -165,8 +166,22 @@ def _formattedvalue(
     return value if style is None and conversion in (-1, ord("s")) else UNKNOWN
 
 
+def enter_context(evaluation: Evaluation, manager: Any) -> Any:
+    """Return what ``with MANAGER as NAME`` binds; the manager itself where that is not seen."""
+    if isinstance(manager, Instance) and isinstance(enter := manager.cls.find("__enter__"), Function):
+        return evaluation.call(enter, [manager], {})
+    return manager
+
+
 def _subscript(evaluation: Evaluation, frame: Frame, node: SyntaxNode, index: SyntaxNode) -> Any:
-    owner, key = evaluation.value(frame, node), evaluation.value(frame, index)
+    return item(evaluation, frame, evaluation.value(frame, node), evaluation.value(frame, index))
+
+
+def item(evaluation: Evaluation, frame: Frame, owner: Any, key: Any) -> Any:
+    """Return ``OWNER[KEY]``.
+
+    :raises Raised: there is no such item, or the method that is called for it raises.
+    """
     if owner == Native("os.environ"):
         return read_variable(evaluation, key, strict=True)
     if owner == Native("sys.modules") and isinstance(key, str):
@@ -182,6 +197,13 @@ def _subscript(evaluation: Evaluation, frame: Frame, node: SyntaxNode, index: Sy
     ):
         # The dlopen that has failed in this block would have given it (amdsmi).
         raise Raised("KeyError", frame.lost.text, is_certain=True, opening=frame.lost.opening)
+    taken = evaluation.state.caught & {"KeyError", "LookupError"}
+    if owner == {} and is_key(key) and taken and evaluation.state.is_sure:
+        raise Raised("KeyError")
+    if isinstance(owner, Class):
+        return owner  # generic: of these types
+    if isinstance(owner, Instance) and isinstance(method := owner.cls.find("__getitem__"), Function):
+        return evaluation.call(method, [owner, key], {})
     # A value that is not known may have been put where there seems to be none.
     with suppress(LookupError, TypeError, ValueError):
         return owner[key] if isinstance(owner, str | list | tuple | dict) else UNKNOWN

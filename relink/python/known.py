@@ -6,8 +6,7 @@ own values have the name of the type, and ``path`` for those of pathlib.
 
 from __future__ import annotations
 
-import fnmatch
-import glob
+import builtins
 import posixpath
 import re
 from collections.abc import Callable, Mapping
@@ -18,8 +17,9 @@ from typing import Any
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from relink.python.disk_functions import disk_functions, read_content, take_argument
 from relink.python.evaluation import Evaluation, Known
-from relink.python.expressions import TURNS, read_variable
+from relink.python.expressions import TURNS, enter_context, item, read_variable
 from relink.python.modules import Interpreter, Spec, SpecKind, find_module
 from relink.python.syntax import UnreadableSourceError, parse_source
 from relink.python.values import (
@@ -30,6 +30,7 @@ from relink.python.values import (
     Bound,
     Class,
     Frame,
+    Function,
     Instance,
     Matched,
     Module,
@@ -60,7 +61,8 @@ _COSTLY = re.compile(r"\)[*+{]|\{|\(\?(?!:|P<)|\\\d")
 _REPEATS, _MATCHED = 3, 80
 _LIBRARY = Class("ctypes.CDLL of a library", {}, [])
 _DISTRIBUTION = Class("importlib.metadata.Distribution", {}, [])
-_TEXT = 1 << 20  # bytes of a file that a source reads
+_IN_C = ("utf_8", "utf8", "ascii", "latin_1", "latin1", "utf_16", "utf_32")  # which str.encode knows itself
+_OBJECT = Class("builtins.object", {}, [])
 _POSIXPATH = "join dirname basename normpath split splitext isabs relpath commonpath"
 _STR = "find isdigit join lower lstrip partition removeprefix removesuffix replace rpartition rsplit rstrip split splitlines"
 _STR += " startswith endswith strip upper"
@@ -73,6 +75,7 @@ def known_values(interpreter: Interpreter) -> dict[str, Any]:
     return {
         "sys.platform": "linux",
         "sys.version_info": (*interpreter.version, 0, "final", 0),
+        "sys.version": ".".join(map(str, (*interpreter.version, 0))),
         "sys.maxsize": (1 << 63) - 1,
         "sys.byteorder": "little",
         "sys.executable": interpreter.program,
@@ -96,17 +99,10 @@ def known_values(interpreter: Interpreter) -> dict[str, Any]:
         # What only Windows, frozen programs and PyPy have.
         **dict.fromkeys(("os.add_dll_directory", "os.startfile", "sys.getwindowsversion"), MISSING),
         **dict.fromkeys(("sys.frozen", "sys._MEIPASS", "sys.winver", "sys.pypy_version_info"), MISSING),
+        **{f"rapidfuzz._feature_detector_cpp.{name}": name.lower() for name in ("AVX2", "SSE2")},
         **{f"os.{name}": value for name, value in _FLAGS.items()},
         **{f"ctypes.{name}": _FLAGS[name] for name in ("RTLD_LOCAL", "RTLD_GLOBAL")},
     }
-
-
-def _given(
-    arguments: list[Any], named: Mapping[str, Any], position: int, name: str, default: Any = UNKNOWN
-) -> Any:
-    """Return an argument; a path of pathlib as text."""
-    value = arguments[position] if len(arguments) > position else named.get(name, default)
-    return str(value) if isinstance(value, PurePosixPath) else value
 
 
 def open_library(by: str, first: int = 0) -> Known:
@@ -116,8 +112,8 @@ def open_library(by: str, first: int = 0) -> Known:
     """
 
     def opened(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
-        name = _given(arguments, named, first, "name")
-        mode = _given(arguments, named, first + 1, "mode", named.get("flags", 0))
+        name = take_argument(arguments, named, first, "name")
+        mode = take_argument(arguments, named, first + 1, "mode", named.get("flags", 0))
         if name is None or isinstance(name, Native):
             return UNKNOWN
         if not isinstance(name, str) or not name:
@@ -134,12 +130,15 @@ def open_library(by: str, first: int = 0) -> Known:
 
 
 def _find_library(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
-    name = _given(arguments, {}, 0, "name")
+    name = take_argument(arguments, {}, 0, "name")
     return evaluation.find_soname(name) if isinstance(name, str) else UNKNOWN
 
 
 def _import_module(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
-    name, package = _given(arguments, named, 0, "name"), _given(arguments, named, 1, "package", None)
+    name, package = (
+        take_argument(arguments, named, 0, "name"),
+        take_argument(arguments, named, 1, "package", None),
+    )
     level = len(name) - len(name.lstrip(".")) if isinstance(name, str) else 0
     if not isinstance(name, str) or (level and not isinstance(package, str)):
         evaluation.record("unknown", "a module whose name is made at run time", "importlib.import_module")
@@ -157,7 +156,7 @@ def _import_module(evaluation: Evaluation, arguments: list[Any], named: dict[str
 
 def _take_out(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
     """sys.modules.pop: a package that does so with itself imports an extension of its name from its directory (opencv-python)."""
-    name = _given(arguments, {}, 0, "key")
+    name = take_argument(arguments, {}, 0, "key")
     module = evaluation.modules.get(name) if isinstance(name, str) else None
     if module is not None:
         evaluation.taken_out.add(module.name)
@@ -177,8 +176,8 @@ def _add_finder(evaluation: Evaluation, _arguments: list[Any], _named: dict[str,
 
 def _import(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
     """__import__: the fourth argument are names of submodules, the fifth is the level of a relative import."""
-    name, level = _given(arguments, named, 0, "name"), _given(arguments, named, 4, "level", 0)
-    wanted = items(_given(arguments, named, 3, "fromlist", ()))
+    name, level = take_argument(arguments, named, 0, "name"), take_argument(arguments, named, 4, "level", 0)
+    wanted = items(take_argument(arguments, named, 3, "fromlist", ()))
     if not isinstance(name, str) or not isinstance(level, int):
         evaluation.record("unknown", "a module whose name is made at run time", "__import__")
         return UNKNOWN
@@ -191,7 +190,7 @@ def _import(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any])
 
 def _find_spec(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
     """Return a spec, or None where there is no such module; the packages above it are imported."""
-    name = _given(arguments, named, 0, "name")
+    name = take_argument(arguments, named, 0, "name")
     if not isinstance(name, str) or name.startswith("."):
         return UNKNOWN
     above = name.rpartition(".")[0]
@@ -204,7 +203,7 @@ def _find_spec(evaluation: Evaluation, arguments: list[Any], named: dict[str, An
 
 
 def _make_spec(_evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
-    name, path = _given(arguments, named, 0, "name"), _given(arguments, named, 1, "location")
+    name, path = take_argument(arguments, named, 0, "name"), take_argument(arguments, named, 1, "location")
     return Instance(SPEC, {"name": name, "origin": path})
 
 
@@ -215,7 +214,7 @@ def _make_finder(_evaluation: Evaluation, arguments: list[Any], _named: dict[str
 
 
 def _find_in_directory(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
-    (directory, *loaders), name = arguments[0], _given(arguments, {}, 1, "fullname")
+    (directory, *loaders), name = arguments[0], take_argument(arguments, {}, 1, "fullname")
     suffixes = [suffix for pair in loaders if isinstance(pair, tuple) for suffix in items(pair[-1]) or ()]
     if not all(isinstance(one, str) for one in (directory, name, *suffixes)) or not suffixes:
         return UNKNOWN
@@ -226,7 +225,7 @@ def _find_in_directory(evaluation: Evaluation, arguments: list[Any], _named: dic
 
 def _load_nvidia_library(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
     """cuda.pathfinder.load_nvidia_dynamic_lib: what NVIDIA's packages have of that name, if they have one."""
-    start = f"lib{_given(arguments, {}, 0, 'libname')}.so."
+    start = f"lib{take_argument(arguments, {}, 0, 'libname')}.so."
     for site in evaluation.interpreter.site_packages:
         for package in sorted(evaluation.disk.names(f"{site}/nvidia")):
             directory = f"{site}/nvidia/{package}/lib"
@@ -244,7 +243,7 @@ def _has_gpu(evaluation: Evaluation, _arguments: list[Any], _named: dict[str, An
 
 def _import_spec(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
     """module_from_spec: an extension is opened here; a source, which exec_module runs next, is followed here."""
-    spec = _given(arguments, named, 0, "spec")
+    spec = take_argument(arguments, named, 0, "spec")
     name, path = (
         (spec.names.get("name"), spec.names.get("origin")) if isinstance(spec, Instance) else (None, None)
     )
@@ -283,12 +282,12 @@ def _ask_distribution(what: str) -> Known:
 
 def _find_distribution(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
     """importlib.metadata.distribution, by the name of the .dist-info; of its files the libraries."""
-    name = _given(arguments, named, 0, "distribution_name")
+    name = take_argument(arguments, named, 0, "distribution_name")
     for site in evaluation.interpreter.site_packages if isinstance(name, str) else ():
         for entry in evaluation.disk.names(site):
             stem, _, version = entry.removesuffix(".dist-info").partition("-")
             if entry.endswith(".dist-info") and canonicalize_name(stem) == canonicalize_name(name):
-                record = str(_read_text(evaluation, f"{site}/{entry}/RECORD"))
+                record = str(read_content(evaluation, f"{site}/{entry}/RECORD"))
                 names = [line.partition(",")[0] for line in record.splitlines()]
                 files = [PurePosixPath(site, one) for one in names if ".so" in one]
                 return Instance(_DISTRIBUTION, {"version": version, "files": files})
@@ -304,13 +303,6 @@ def _register(evaluation: Evaluation, _arguments: list[Any], _named: dict[str, A
     return UNKNOWN
 
 
-def _read_text(evaluation: Evaluation, path: str) -> Any:
-    """Path.read_text, of a file that is no source."""
-    with suppress(OSError, ValueError):
-        return evaluation.disk.read(path, _TEXT).decode()
-    return UNKNOWN
-
-
 def _make_version(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
     with suppress(InvalidVersion):
         return Version(arguments[0]) if arguments and isinstance(arguments[0], str) else UNKNOWN
@@ -319,7 +311,7 @@ def _make_version(_evaluation: Evaluation, arguments: list[Any], _named: dict[st
 
 def _find_resource(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
     """importlib.resources.files and path: the directory of a package, and a file in it."""
-    package = _given(arguments, {}, 0, "package")
+    package = take_argument(arguments, {}, 0, "package")
     module = evaluation.import_module(package) if isinstance(package, str) else package
     with suppress(Raised):
         evaluation.import_module("importlib.readers")
@@ -333,8 +325,10 @@ def _find_resource(evaluation: Evaluation, arguments: list[Any], _named: dict[st
 
 
 def _has_attribute(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
-    name = _given(arguments, {}, 1, "name")
+    name = take_argument(arguments, {}, 1, "name")
     found = evaluation.attribute(arguments[0], name) if isinstance(name, str) else UNKNOWN
+    if isinstance(arguments[0], Module) and arguments[0].name == "builtins":
+        return name in arguments[0].names or hasattr(builtins, str(name))
     if found is UNKNOWN:
         # The standard library asks its own extension modules for what Linux has.
         frame = evaluation.state.frame
@@ -343,7 +337,7 @@ def _has_attribute(evaluation: Evaluation, arguments: list[Any], _named: dict[st
 
 
 def _get_attribute(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
-    name = _given(arguments, {}, 1, "name")
+    name = take_argument(arguments, {}, 1, "name")
     found = evaluation.attribute(arguments[0], name) if isinstance(name, str) else UNKNOWN
     if found is not MISSING:
         return found
@@ -372,19 +366,28 @@ def _is_instance(_evaluation: Evaluation, arguments: list[Any], _named: dict[str
     return UNKNOWN if kind is None or not is_known(arguments[0]) else isinstance(arguments[0], kind)
 
 
+def _is_callable(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    value = (arguments or [UNKNOWN])[0]
+    return isinstance(value, Function | Class) or (False if is_known(value) else UNKNOWN)
+
+
 def _set_flags(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
-    flags = _given(arguments, {}, 0, "flags")
+    flags = take_argument(arguments, {}, 0, "flags")
     evaluation.flags = flags if isinstance(flags, int) else _FLAGS["RTLD_NOW"]
 
 
 def _read_variable(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
-    key = _given(arguments, named, 0, "key")
-    return read_variable(evaluation, key, _given(arguments, named, 1, "default", None))
+    key = take_argument(arguments, named, 0, "key")
+    return read_variable(evaluation, key, take_argument(arguments, named, 1, "default", None))
 
 
 def _execute(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
     """Follow a text that is known, as an import in one; not one with functions, whose bodies would be in no file."""
-    text, names, frame = _given(arguments, {}, 0, ""), _given(arguments, {}, 1, ""), evaluation.state.frame
+    text, names, frame = (
+        take_argument(arguments, {}, 0, ""),
+        take_argument(arguments, {}, 1, ""),
+        evaluation.state.frame,
+    )
     if isinstance(text, str) and isinstance(names, dict) and frame is not None:
         with suppress(UnreadableSourceError):
             statements, bodies = parse_source(text.encode())
@@ -403,7 +406,7 @@ def _decide(whole: bool) -> Known:
     """Return any (`whole` false) or all: the first item whose truth differs from `whole` decides."""
 
     def decided(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
-        values = items(_given(arguments, {}, 0, "values"))
+        values = items(take_argument(arguments, {}, 0, "values"))
         tests = [None] if values is None else [truth(one) for one in values]
         return not whole if (not whole) in tests else UNKNOWN if None in tests else whole
 
@@ -422,8 +425,8 @@ def _map(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -
 
 def _next(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
     """next, of what is used for nothing else: the first item, or the default."""
-    values = items(_given(arguments, {}, 0, "values"))
-    return UNKNOWN if values is None else values[0] if values else _given(arguments, {}, 1, "default")
+    values = items(take_argument(arguments, {}, 0, "values"))
+    return UNKNOWN if values is None else values[0] if values else take_argument(arguments, {}, 1, "default")
 
 
 def _match(how: str) -> Known:
@@ -460,31 +463,41 @@ def _compute(function: Callable[..., Any]) -> Known:
     return computed
 
 
-def _ask_disk(question: Callable[[Evaluation, str], Any]) -> Known:
-    """Return what asks something of the file at a path, where that is absolute."""
+def _encode(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
+    """str.encode: the module of the encoding is imported (encodings.search_function)."""
+    name = take_argument(arguments, named, 1, "encoding", "utf-8")
+    plain = name.lower().replace("-", "_") if isinstance(name, str) else "ascii"
+    if plain not in _IN_C:
+        with suppress(Raised):
+            evaluation.import_module(f"encodings.{plain}", "codecs.lookup")
+    return UNKNOWN
 
-    def asked(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
-        path = _given(arguments, named, 0, "path")
-        return question(evaluation, path) if isinstance(path, str) and path.startswith("/") else UNKNOWN
 
-    return asked
+def _read_processor(evaluation: Evaluation, _arguments: list[Any], _named: dict[str, Any]) -> Any:
+    """platform.processor: asks the program uname."""
+    with suppress(Raised):
+        evaluation.import_module("subprocess", "platform.processor")
+    return UNKNOWN
 
 
-def _glob(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
-    """glob.glob and Path.glob, with wildcards in the last part of the path alone."""
-    pattern = (
-        "/".join(map(str, arguments))
-        if all(isinstance(one, str | PurePosixPath) for one in arguments)
-        else ""
-    )
-    directory, name = posixpath.split(pattern)
-    if not pattern.startswith("/") or glob.has_magic(directory):
-        return UNKNOWN
-    kind = type(arguments[0])
-    return [
-        kind(posixpath.join(directory, one))
-        for one in fnmatch.filter(sorted(evaluation.disk.names(directory)), name)
-    ]
+def _has_instructions(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    """rapidfuzz's question of the processor, in C, which decides what it imports: of an environment that is here."""
+    text = read_content(evaluation, "/proc/cpuinfo") if evaluation.required is None else UNKNOWN
+    flags = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE) if isinstance(text, str) else None
+    return arguments[0] in flags[1].split() if flags and arguments else UNKNOWN
+
+
+def _get_item(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    """Mapping.get, of a class of a source."""
+    owner, key, default = [*arguments, UNKNOWN, None][:3]
+    frame = evaluation.state.frame
+    try:
+        with evaluation.at_least("certain", frozenset({"KeyError"})):
+            return item(evaluation, frame, owner, key) if frame else UNKNOWN
+    except Raised as raised:
+        if raised.kind != "KeyError":
+            raise
+        return default
 
 
 def _change(name: str) -> Known:
@@ -506,8 +519,13 @@ def _change(name: str) -> Known:
 
 def _read_dictionary(name: str) -> Known:
     def read(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+        owner, *rest = arguments
         with suppress(TypeError):
-            found = getattr(arguments[0], name)(*arguments[1:])
+            if UNKNOWN in owner and name == "get" and rest and rest[0] not in owner:
+                return UNKNOWN
+            if name not in ("get", "copy"):
+                owner = {key: value for key, value in owner.items() if key is not UNKNOWN}
+            found = getattr(owner, name)(*rest)
             return found if name in ("get", "copy") else [*found]
         return UNKNOWN
 
@@ -527,9 +545,8 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
     """Return the known functions by their names."""
     suffix = next(iter(interpreter.suffixes), ".so")
     config = {"EXT_SUFFIX": suffix, "SOABI": suffix.strip(".").removesuffix(".so"), "Py_GIL_DISABLED": 0}
-    exists = _ask_disk(lambda evaluation, path: evaluation.disk.exists(path))
-    is_directory = _ask_disk(lambda evaluation, path: evaluation.disk.is_directory(path))
     known: dict[str, Known] = {
+        **disk_functions(),
         "ctypes.CDLL": open_library("ctypes.CDLL"),
         "ctypes.PyDLL": open_library("ctypes.PyDLL"),
         "ctypes.LibraryLoader.LoadLibrary": open_library("LoadLibrary", 1),
@@ -555,6 +572,7 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "packaging.version.parse": _make_version,
         "pkgutil.find_loader": _find_spec,
         "cuda.pathfinder._dynamic_libs.load_nvidia_dynamic_lib.load_nvidia_dynamic_lib": _load_nvidia_library,
+        "rapidfuzz._feature_detector_cpp.supports": _has_instructions,
         "torch.cuda.is_available": _has_gpu,
         "builtins.__import__": _import,
         "builtins.hasattr": _has_attribute,
@@ -563,6 +581,8 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "builtins.globals": _read_globals,
         "builtins.vars": _read_globals,
         "builtins.isinstance": _is_instance,
+        "builtins.callable": _is_callable,
+        "builtins.object": lambda *_: Instance(_OBJECT),
         "builtins.exec": _execute,
         "builtins.any": _decide(whole=False),
         "builtins.all": _decide(whole=True),
@@ -580,11 +600,14 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "sys.getdlopenflags": lambda evaluation, _arguments, _named: evaluation.flags,
         "os.environ.get": _read_variable,
         "os.getenv": _read_variable,
-        "os.listdir": _ask_disk(lambda evaluation, path: [*evaluation.disk.names(path)]),
         "os.fspath": _compute(str),
         "contextlib.suppress": _suppress,
-        "glob.glob": _glob,
+        "contextlib._BaseExitStack.enter_context": lambda evaluation, arguments, _named: enter_context(
+            evaluation, arguments[-1]
+        ),
+        "_collections_abc.Mapping.get": _get_item,
         "platform.system": lambda *_: "Linux",
+        "platform.processor": _read_processor,
         "platform.machine": lambda *_: interpreter.machine,
         "platform.python_implementation": lambda *_: "CPython",
         "sysconfig.get_config_var": _compute(config.get),
@@ -600,26 +623,11 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
             for how in ("search", "match", "fullmatch")
         },
         "str.format": _compute(_format),
+        "str.encode": _encode,
         "json.loads": _compute(parse_json),
-        "path.read_text": _ask_disk(_read_text),
         "path.locate": _compute(str),
         "path.is_absolute": _compute(PurePosixPath.is_absolute),
-        "path.glob": _glob,
-        "path.exists": exists,
-        "path.is_file": exists,
-        "path.is_dir": is_directory,
-        "path.resolve": _ask_disk(lambda _evaluation, path: PurePosixPath(posixpath.realpath(path))),
-        "path.absolute": _ask_disk(lambda _evaluation, path: PurePosixPath(path)),
-        "path.iterdir": _ask_disk(
-            lambda evaluation, path: [PurePosixPath(path, one) for one in evaluation.disk.names(path)]
-        ),
-        "posixpath.exists": exists,
-        "posixpath.lexists": exists,
-        "posixpath.isfile": exists,
-        "posixpath.isdir": is_directory,
-        "posixpath.realpath": _ask_disk(lambda _evaluation, path: posixpath.realpath(path)),
-        "posixpath.expanduser": _ask_disk(lambda _evaluation, path: path),
-        "posixpath.abspath": _ask_disk(lambda _evaluation, path: posixpath.normpath(path)),
+        "path.__enter__": _compute(PurePosixPath),
     }
     for name in _POSIXPATH.split():
         known[f"posixpath.{name}"] = _compute(getattr(posixpath, name))

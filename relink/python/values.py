@@ -251,7 +251,8 @@ def truth(value: Any) -> bool | None:
     """Return whether a value counts as true; None where that is not known."""
     if isinstance(value, Instance):
         return None if value.cls.bases or {"__bool__", "__len__"} & value.cls.names.keys() else True
-    return None if isinstance(value, Unknown | Bound) else bool(value)
+    is_open = isinstance(value, dict) and value.keys() == {UNKNOWN}
+    return None if is_open or isinstance(value, Unknown | Bound) else bool(value)
 
 
 def items(value: Any) -> list[Any] | None:
@@ -260,14 +261,14 @@ def items(value: Any) -> list[Any] | None:
         return None
     if isinstance(value, set):  # texts alone have an order that no hash seed changes
         return sorted(value) if all(isinstance(one, str) for one in value) else None
-    return list(value)
+    return [one for one in value if one is not UNKNOWN] if isinstance(value, dict) else list(value)
 
 
 def is_known(value: Any) -> bool:
     """Whether a value is one of Python's own, and all of it is known."""
     if isinstance(value, list | tuple | set):
         return all(isinstance(one, PLAIN) for one in value)
-    return isinstance(value, PLAIN | dict)
+    return UNKNOWN not in value if isinstance(value, dict) else isinstance(value, PLAIN)
 
 
 def bounded(value: Any) -> Any:

@@ -22,7 +22,7 @@ def python_of(site: Path, *builtins: str) -> Interpreter:
         path=(str(site),),
         site_packages=(str(site),),
         standard=(str(site.parent / "lib"),),
-        builtins=frozenset({"sys", "posixpath", "_ctypes", *builtins}),
+        builtins=frozenset({"sys", "builtins", "posixpath", "_ctypes", *builtins}),
         prefix=str(site.parent),
     )
 
@@ -32,7 +32,11 @@ STANDARD = {
     "ctypes/__init__.py": "import _ctypes\nclass CDLL: ...\nclass PyDLL(CDLL): ...\n",
     "pathlib.py": "class Path: ...\n",
     "glob.py": "def glob(pattern): ...\n",
-    "contextlib.py": "class suppress: ...\n",
+    "contextlib.py": "class suppress: ...\nclass _BaseExitStack:\n def enter_context(self, cm): ...\n"
+    "class ExitStack(_BaseExitStack): ...\n",
+    "_collections_abc.py": "class Mapping:\n def get(self, key, default=None): ...\n",
+    "collections/abc.py": "from _collections_abc import *\n",
+    "importlib/resources.py": "def files(package): ...\ndef as_file(path): ...\n",
     "typing.py": "TYPE_CHECKING = False\n",
     "importlib/__init__.py": "def import_module(name, package=None): ...\n",
 }

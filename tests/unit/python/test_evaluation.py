@@ -84,6 +84,39 @@ def test_modules_that_a_finder_makes(tmp_path: Path) -> None:
         ("for name in list({'y', 'x'} - {'y'}):\n __import__('package.' + name)", [(X, "certain")]),
         ("if {[]}:\n from . import x", [(X, "conditional")]),
         ("s = set()\ns.update(names())\nif 'x' in s:\n from . import x", [(X, "conditional")]),
+        ("d = {}\nfor one in names():\n d[one] = 1\nif not d:\n from . import x", [(X, "conditional")]),
+        ("d = {}\nd[name()] = 1\nif 'x' in d:\n from . import x", [(X, "conditional")]),
+        ("d = {}\ntry:\n d['x']\nexcept KeyError:\n from . import x", [(X, "certain")]),
+        ("d = {'x': 1}\ntry:\n d['y']\nexcept KeyError:\n from . import x", []),
+        ("def f(a):\n if a:\n  return 1\nif f(g()) is None:\n from . import x", [(X, "conditional")]),
+        (
+            "def f(a):\n match a:\n  case 1:\n   return 1\nif f(g()) is None:\n from . import x",
+            [(X, "conditional")],
+        ),
+        ("NONE = object()\ndef f(a=NONE):\n if a is NONE:\n  from . import x\nf()", [(X, "certain")]),
+        ("NONE = object()\nif None is NONE:\n from . import x", []),
+        ("class A(object):\n pass\nif A():\n from . import x", [(X, "certain")]),
+        (
+            "class A:\n def f(self):\n  from . import x\nclass B(A[int]):\n pass\nB().f()",
+            [(X, "certain")],
+        ),
+        (
+            "class A:\n def __getitem__(self, key):\n  return key\n__import__('package.' + A()['x'])",
+            [(X, "certain")],
+        ),
+        (
+            "class A:\n def __enter__(self):\n  return 'x'\nwith A() as name:\n __import__('package.' + name)",
+            [(X, "certain")],
+        ),
+        (
+            (
+                "from collections.abc import Mapping\nclass A(Mapping[str, str]):\n def __getitem__(self, key):\n"
+                "  raise KeyError(key)\n__import__('package.' + A().get('a', 'x'))"
+            ),
+            [(X, "certain")],
+        ),
+        ("import builtins\nif hasattr(builtins, 'absent'):\n from . import x", []),
+        ("import sys\nif sys.version < '3':\n from . import x", []),
         ("for name in {'x', 1}:\n from . import x", [(X, "conditional")]),
         (
             "class Lazy:\n def __getattr__(self, name):\n  import absent\nLazy().name\nfrom . import x",
@@ -108,6 +141,20 @@ def test_statements(tmp_path: Path, source: str, expected: list[tuple[str, str]]
         "from pathlib import Path\nctypes.CDLL(Path(__file__).parent / 'x.so')",
         "from pathlib import Path\nctypes.CDLL(str(Path(__file__).resolve().parent.joinpath('x.so')))",
         "from glob import glob\nctypes.CDLL(glob(os.path.join(here, 'x*.so'))[0])",
+        "from glob import iglob\nfor path in iglob(os.path.join(here, 'x*.so')):\n ctypes.CDLL(path)",
+        "for top, _, names in os.walk(here):\n if 'x.so' in names:\n  ctypes.CDLL(os.path.join(top, 'x.so'))",
+        (
+            "for top in ('.', here):\n path = os.path.join(os.path.realpath(top), 'x.so')\n"
+            " if os.path.isfile(path):\n  ctypes.CDLL(path)"
+        ),
+        (
+            "import contextlib\nfrom importlib.resources import as_file, files\n"
+            "ctypes.CDLL(str(contextlib.ExitStack().enter_context(as_file(files('package'))) / 'x.so'))"
+        ),
+        (
+            "from pathlib import Path\nclass A:\n def __enter__(self):\n  return Path(here).__enter__()\n"
+            "with A() as top:\n ctypes.CDLL(str(top / 'x.so'))"
+        ),
         "path = [p for p in os.listdir(here) if p.startswith('x')][0]\nctypes.CDLL(os.path.join(here, path))",
     ],
 )

@@ -47,9 +47,11 @@ OTHERS: list[tuple[str, list[Any], Any]] = [
     ("platform.system", [], "Linux"),
     ("sysconfig.get_config_var", ["EXT_SUFFIX"], ".cpython-311-x86_64-linux-gnu.so"),
     ("struct.calcsize", ["P"], 8),
-    ("posixpath.exists", ["relative"], UNKNOWN),
-    ("posixpath.exists", ["/"], True),
-    ("posixpath.isdir", ["/proc"], True),
+    ("builtins.callable", [None], False),
+    ("builtins.callable", [UNKNOWN], UNKNOWN),
+    ("dict.get", [{UNKNOWN: UNKNOWN, "a": 1}, "a"], 1),
+    ("dict.get", [{UNKNOWN: UNKNOWN, "a": 1}, "b"], UNKNOWN),
+    ("dict.keys", [{UNKNOWN: UNKNOWN, "a": 1}], ["a"]),
     ("pathlib.Path", ["/a", "b"], PurePosixPath("/a/b")),
     ("os.fspath", [PurePosixPath("/a")], "/a"),
 ]
@@ -181,3 +183,47 @@ def test_a_gpu_needs_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Disk, "exists", lambda *_: False)
     evaluation.required = frozenset()
     assert is_available(evaluation, [], {}) is UNKNOWN, "the wheel is for another machine"
+
+
+def test_what_an_encoding_imports(tmp_path: Path) -> None:
+    write_files(
+        tmp_path,
+        {
+            "encodings/__init__.py": "",
+            "encodings/a_b.py": "import encodings.x",
+            "encodings/ascii.py": "import encodings.y",
+            "encodings/x.so": "",
+            "encodings/y.so": "",
+            "package/__init__.py": "'text'.encode('A-b')\n'text'.encode('ascii')\n'text'.encode('absent')\n",
+        },
+    )
+    assert opened(read_events(tmp_path, "package"), tmp_path) == [("encodings/x.so", "certain")]
+
+
+@pytest.mark.parametrize(("flags", "expected"), [("fpu avx2 sse2", ["fast"]), ("fpu sse2", ["slow"])])
+def test_a_test_of_the_processor(tmp_path: Path, flags: str, expected: list[str]) -> None:
+    """As rapidfuzz asks it in C."""
+    source = (
+        "from rapidfuzz._feature_detector_cpp import AVX2, SSE2, supports\n"
+        "if supports(AVX2):\n import rapidfuzz.fast\nelif supports(SSE2):\n import rapidfuzz.slow\n"
+    )
+    names = ("_feature_detector_cpp", "fast", "slow")
+    files = {f"rapidfuzz/{name}.so": "" for name in names}
+    write_files(tmp_path, {"rapidfuzz/__init__.py": source, **files})
+    processes = PythonProcesses(python_of(tmp_path), cache=FactsCache(None), variables={})
+    processes.evaluation.disk.members = {"/proc/cpuinfo": f"model\t: 1\nflags\t\t: {flags}\n".encode}
+    found = opened(processes.read_import("rapidfuzz"), tmp_path)
+    assert found[1:] == [(f"rapidfuzz/{name}.so", "certain") for name in expected]
+
+
+def test_what_asks_for_the_processor_runs_a_program(tmp_path: Path) -> None:
+    write_files(
+        tmp_path,
+        {
+            "platform.py": "def processor():\n pass\n",
+            "subprocess.py": "import x\n",
+            "x.so": "",
+            "package.py": "import platform\nplatform.processor()\n",
+        },
+    )
+    assert opened(read_events(tmp_path, "package"), tmp_path) == [("x.so", "certain")]
