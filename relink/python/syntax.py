@@ -92,6 +92,13 @@ _FIELDS: dict[str, tuple[str, ...]] = {
 _SAME = {"AsyncFor": "For", "AsyncWith": "With", "TryStar": "Try", "SetComp": "ListComp"}
 _STATEMENTS = _FIELDS.keys() | _SAME.keys() | {"FunctionDef", "AsyncFunctionDef", "TypeAlias"}
 _NAMES = {"Name": "id", "Attribute": "attr"}
+_WITHOUT_LINE = ("withitem", "match_case", "arguments", "comprehension")
+# By the class of ast its name here, whether it has a line, and its fields.
+_PLANS: dict[type, tuple[str, bool, tuple[str, ...]]] = {
+    getattr(ast, name): (kind, name not in _WITHOUT_LINE, _FIELDS[kind])
+    for name, kind in {**{name: name for name in _FIELDS}, **_SAME}.items()
+    if hasattr(ast, name)
+}
 
 
 class UnreadableSourceError(ValueError):
@@ -146,10 +153,33 @@ class _Reduction:
         self.bodies: list[str] = []
 
     def reduce(self, node: Any) -> Any:
-        if isinstance(node, list):
-            return [self.reduce(one) for one in node if not _is_nothing(one)]
-        if not isinstance(node, ast.AST):
-            return node
+        kind = node.__class__
+        if kind is list:
+            if node and isinstance(node[0], ast.stmt):
+                node = [one for one in node if not _is_nothing(one)]
+            return [*map(self.reduce, node)]
+        if kind is ast.Constant:
+            return ["Constant", node.lineno, node.value] if _is_plain(node.value) else None
+        if kind is ast.Name:
+            self.opens |= node.id in _OPENERS
+            return ["Name", node.lineno, node.id]
+        if kind is ast.Attribute:
+            self.opens |= node.attr in _OPENERS
+            return ["Attribute", node.lineno, self.reduce(node.value), node.attr]
+        if (plan := _PLANS.get(kind)) is None:
+            return self._reduce_special(node) if isinstance(node, ast.AST) else node
+        name, has_line, fields = plan
+        self.opens |= kind is ast.Import or kind is ast.ImportFrom
+        found = [name, node.lineno if has_line else 0]
+        found += [self.reduce(getattr(node, field)) for field in fields]
+        if kind is ast.If:
+            test = node.test
+            if getattr(test, _NAMES.get(type(test).__name__, ""), "") == "TYPE_CHECKING":
+                found[2:4] = [["Constant", 0, False], []]
+        return found
+
+    def _reduce_special(self, node: Any) -> Any:
+        """Reduce what `_FIELDS` lacks: a function, an operator, and what is not followed."""
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             decorators = self.reduce(
                 [one for one in node.decorator_list if isinstance(one, ast.Name | ast.Call)]
@@ -165,19 +195,9 @@ class _Reduction:
             returned = ast.copy_location(ast.Return(node.body), node)
             return ["Lambda", node.lineno, *self._reduce_function(node, [returned])]
         kind = type(node).__name__
-        kind = _SAME.get(kind, kind)
         if kind == "TypeAlias":  # `type NAME = …` of Python 3.12 binds a name
             return ["Assign", getattr(node, "lineno", 0), [self.reduce(getattr(node, "name", None))], None]
-        if kind not in _FIELDS:
-            return kind if isinstance(node, ast.operator | ast.boolop | ast.unaryop | ast.cmpop) else None
-        self.opens |= kind in ("Import", "ImportFrom") or getattr(node, _NAMES.get(kind, ""), "") in _OPENERS
-        if isinstance(node, ast.Constant) and not _is_plain(node.value):
-            return None
-        fields = [self.reduce(getattr(node, field)) for field in _FIELDS[kind]]
-        test = getattr(node, "test", None)
-        if kind == "If" and getattr(test, _NAMES.get(type(test).__name__, ""), "") == "TYPE_CHECKING":
-            fields[:2] = [["Constant", 0, False], []]
-        return [kind, getattr(node, "lineno", 0), *fields]
+        return kind if isinstance(node, ast.operator | ast.boolop | ast.unaryop | ast.cmpop) else None
 
     def _reduce_function(
         self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, body: Sequence[ast.stmt]
@@ -194,9 +214,10 @@ class _Reduction:
 
 def _is_nothing(node: Any) -> bool:
     """Whether a statement does nothing: a docstring, or one that is not followed, such as pass or one of a newer Python."""
-    if isinstance(node, ast.Expr):
-        return isinstance(node.value, ast.Constant)
-    return isinstance(node, ast.stmt) and type(node).__name__ not in _STATEMENTS
+    kind = node.__class__
+    if kind is ast.Expr:
+        return node.value.__class__ is ast.Constant
+    return kind not in _PLANS and isinstance(node, ast.stmt) and kind.__name__ not in _STATEMENTS
 
 
 def _is_plain(value: Any) -> bool:
