@@ -16,7 +16,7 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -53,18 +53,20 @@ class Distribution(msgspec.Struct, frozen=True):
     family: str | None
     is_here: bool = False
 
-    def command(self, package: str, release: str | None = None) -> str | None:
+    def command(self, package: str, release: str | None = None, others: Collection[str] = ()) -> str | None:
         """Return the command that installs a package of it, or None where that would not serve.
 
         This machine's package lists have to have the package; those of another root directory cannot be asked.
 
         :param release: of the vendor's libraries, as exact as it is known; where it is, no other release of the package serves.
+        :param others: packages that may be asked for later, always the same ones.
         """
         if self.family is None or (installer := FAMILIES[self.family]) is None:
             return None
         suite: str | None = ""
         if self.is_here and self.family == "debian":
-            suite = _apt_suite(package, release or "")
+            # apt-cache reads its lists anew each time, for up to a second: it is asked once for all.
+            suite = _apt_suite(package, release or "", tuple(dict.fromkeys([*others, package])))
         elif self.is_here:
             answer = _ask(*_INDEXES[self.family], package)
             # Nothing is known of a package whose lists cannot be asked.
@@ -106,22 +108,25 @@ def _ask(name: str, *words: str) -> str | None:
     return run.stdout if run.returncode == 0 else ""
 
 
-def _apt_suite(package: str, release: str) -> str | None:
+def _apt_suite(package: str, release: str, packages: Sequence[str]) -> str | None:
     """Return the suite that apt has to be told for a package of a release; empty without need; None: no list has it.
 
     A suite of a priority below 500 (experimental has 1) is not taken by itself, nor for what the package depends on
     (apt_preferences(5)). Empty, too, where apt-cache cannot be asked.
 
     :param release: empty where any serves.
+    :param packages: all that apt-cache is asked for in one go.
     """
-    if (policy := _ask("apt-cache", "policy", package)) is None:
+    if (policies := _ask("apt-cache", "policy", *packages)) is None:
         return ""
+    # The facts of one package are indented below its name, or below its name and architecture.
+    policy = re.search(rf"^{re.escape(package)}:.*\n((?: .*\n)*)", policies, re.MULTILINE)
     # Of `apt-cache policy`: "     7.2.4-1~exp3 1" is a version; "          1 URL experimental/main amd64 Packages" is one of
     # its sources.
     wanted = ".".join(release.split(".")[:2])
     version = ""
     suites = []
-    for line in policy.splitlines():
+    for line in policy[1].splitlines() if policy else ():
         if match := re.fullmatch(r" [* ]{3} (\S+)(?: -?\d+)?", line):
             # Without the epoch before the colon, if there is one.
             version = match[1].partition(":")[2] or match[1]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import sys
+import shutil
+import venv
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,9 @@ def tree(works: Works, tmp_path: Path) -> Path:
 
 def test_what_commands_print(run: Run, works: Works, tree: Path, tmp_path: Path) -> None:
     wheel = works.small(tmp_path)
+    venv.create(tmp_path / "venv")
+    (site,) = tmp_path.glob("venv/lib/python3*/site-packages")
+    shutil.unpack_archive(wheel, site, "zip")
     commands: dict[str, tuple[tuple[str | Path, ...], bool | None]] = {
         "inspection": (("inspect", wheel), None),
         "comparison": (("diff", wheel, wheel), True),
@@ -55,7 +59,7 @@ def test_what_commands_print(run: Run, works: Works, tree: Path, tmp_path: Path)
         "doctor": (("doctor",), None),
         "settings": (("config",), None),
         "verification": (("check", tree), False),
-        "check": (("check", "--python", sys.executable), None),
+        "check": (("check", "--python", tmp_path / "venv/bin/python"), True),
     }
     for kind, (words, ok) in commands.items():
         document = valid(run(*words, "--json")[1])

@@ -443,9 +443,9 @@ def _command(soname: str, distribution: Distribution | None, providers: Iterable
     # Debian names the package by the soname: that of the same ABI under another number serves as well.
     equal = [name for name in component.debian if facts.same_abi(soname, name)]
     packages = (component.package(name, distribution.family) for name in dict.fromkeys([soname, *equal]))
-    commands = (
-        distribution.command(package, own[0].release if own else None) for package in packages if package
-    )
+    wanted = own[0].release if own else None
+    others = [name for each in facts.rocm_facts().components for name in each.debian.values()]
+    commands = (distribution.command(package, wanted, others) for package in packages if package)
     return next(filter(None, commands), None)
 
 

@@ -94,6 +94,17 @@ librccl1:
         500 http://mirror.invalid/debian sid/main amd64 Packages
 """
 """What apt-cache says in Debian sid with the lists of experimental."""
+OTHER = """\
+other:
+  Installed: (none)
+  Candidate: 7.20.0
+  Version table:
+     7.20.0 500
+        500 http://mirror.invalid/debian sid/main amd64 Packages
+     6.4.1 500
+        500 http://mirror.invalid/debian sid/main amd64 Packages
+"""
+"""The same of a package that is asked for with it."""
 
 
 @pytest.mark.parametrize(
@@ -119,13 +130,26 @@ def test_the_suite_that_has_the_release(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, release: str | None, command: str | None
 ) -> None:
     program = tmp_path / "apt-cache"
-    program.write_text(f"#!/bin/sh\ncat <<'END'\n{policy}END\n")
+    package = f"p{abs(hash((policy, release)))}"  # the answers are remembered
+    said = OTHER + policy.replace("librccl1", package) + OTHER.replace("other", "z")
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{said}END\n")
     program.chmod(0o755)
     monkeypatch.setattr("shutil.which", lambda _: str(program))
-    package = f"p{abs(hash((policy, release)))}"  # the answers are remembered
     debian = Distribution("Debian", "debian", is_here=True)
     told = debian.command(package, release)
     assert (told and told.replace(package, "p")) == command
+
+
+def test_apt_is_asked_once_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, asked = tmp_path / "apt-cache", tmp_path / "asked"
+    said = POLICY + POLICY.replace("librccl1", "libhsa1").replace("         1 http", "       500 http")
+    program.write_text(f"#!/bin/sh\necho >>{asked}\ncat <<'END'\n{said}END\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("shutil.which", lambda _: str(program))
+    debian, all_known = Distribution("Debian", "debian", is_here=True), ("librccl1", "libhsa1", str(tmp_path))
+    told = [debian.command(name, "7.2", all_known) for name in all_known]
+    assert told == ["apt install -t experimental librccl1", "apt install libhsa1", None]
+    assert asked.read_text() == "\n"
 
 
 @pytest.mark.parametrize(("family", "command"), [("fedora", "dnf install"), ("arch", "pacman -S")])

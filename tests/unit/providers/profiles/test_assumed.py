@@ -298,7 +298,7 @@ def test_no_package_is_named_for_a_prefix_that_packages_put_nothing_into(
     assert install("librccl.so.1", there, [elsewhere]) is None
     assert install("librccl.so.1", there, [at_home]) == "apt install librccl1"
     monkeypatch.setattr(
-        Distribution, "command", lambda _, package, __: package if package.endswith("-7") else None
+        Distribution, "command", lambda _, package, *__: package if package.endswith("-7") else None
     )
     # The index has the library of the same ABI under another number alone.
     assert install("librocm_smi64.so.1", there, [at_home]) == "librocm-smi64-7"
