@@ -431,8 +431,9 @@ def _runtime(
             continue
         subject = str(need.gpu.target) if need.gpu else need.what
         by = join_some([os.path.basename(path) for path in need.files]) or "this GPU"
-        wants = "it" if need.needed == "yes" else need.needed
-        message = f"{need.what}: {by} needs {wants}, this prefix's runtime has: {need.available}"
+        wants = need.what if need.needed == "yes" else f"{need.needed} of {need.what}"
+        verb = "need" if len(need.files) > 1 else "needs"
+        message = f"{by} {verb} {wants}, this prefix's runtime has: {need.available}"
         if need.verdict == "no":
             chosen: Level = "warning" if facts.allow_gap else "error"
             if need.what == "kpack archives":

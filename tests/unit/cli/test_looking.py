@@ -272,7 +272,7 @@ def test_a_runtime_that_is_too_old_is_an_error(run: Run, rocm: Path, tmp_path: P
     wheel = make_wheel(tmp_path / "dist", {"demo/a.so": made})
     code, out, _ = run(wheel, "--prefix", rocm, "-o", tmp_path / "out")
     assert code == 1
-    assert "a.so needs version 3, this prefix's runtime has: up to 2" in out
+    assert "a.so needs version 3 of compressed bundles (CCOB), this prefix's runtime has: up to 2" in out
 
 
 def test_device_code_that_an_edit_damages_is_an_error(

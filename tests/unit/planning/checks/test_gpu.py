@@ -277,7 +277,7 @@ def test_what_the_runtime_cannot_load(
 def test_the_message_names_file_need_and_what_there_is() -> None:
     plan = check_gpus(V3, (), replace(RUNTIME, ccob=2), ())
     assert only(plan, "RLK405").message == (
-        "compressed bundles (CCOB): libwheel.so needs version 3, this prefix's runtime has: up to 2"
+        "libwheel.so needs version 3 of compressed bundles (CCOB), this prefix's runtime has: up to 2"
     )
 
 
@@ -285,7 +285,7 @@ def test_the_file_with_the_strongest_demand_is_named() -> None:
     bundle = raw(entries_of("gfx1030"))
     held = {f"pkg/v{n}.so": code(ccob(bundle, n), path=f"pkg/v{n}.so") for n in (2, 3)}
     plan = check_gpus(held, (), replace(RUNTIME, ccob=1))
-    assert only(plan, "RLK405").message.startswith("compressed bundles (CCOB): v3.so needs version 3")
+    assert only(plan, "RLK405").message.startswith("v3.so needs version 3 of compressed bundles (CCOB), ")
     row = next(row for row in plan.block["requirements"] if "CCOB" in row["what"])
     assert (row["files"], row["needed"]) == (["pkg/v3.so"], "version 3")
 
