@@ -19,6 +19,7 @@ import shutil
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -73,6 +74,29 @@ class Distribution(msgspec.Struct, frozen=True):
             suite = "" if answer is None or answer.strip() else None
         return None if suite is None else f"{installer} {f'-t {suite} ' if suite else ''}{package}"
 
+    def command_for(self, sonames: Sequence[str]) -> str | None:
+        """Return the command that installs libraries of the system, or None where this machine's lists lack a package for one."""
+        if self.family != "debian" or not self.is_here or shutil.which("apt-cache") is None:
+            return None
+        # One question for every library, since each takes up to a second.
+        known = {*(_ask("apt-cache", "pkgnames", "lib") or "").split()}
+        names = [[name for name in list_debian_names(soname) if name in known] for soname in sonames]
+        every = tuple(dict.fromkeys(chain.from_iterable(names)))
+        packages = [
+            next((one for one in several if _apt_suite(one, "", every) == ""), "") for several in names
+        ]
+        return f"{FAMILIES[self.family]} {' '.join(dict.fromkeys(packages))}" if all(packages) else None
+
+
+def list_debian_names(soname: str) -> tuple[str, ...]:
+    """Return the names that Debian may have given the package of a library, nothing for a soname that no package can have.
+
+    That is what the command in Debian Policy Manual, 8.1, makes of the soname; with ``t64`` where time_t has changed in it.
+    """
+    name = re.sub(r"([0-9])\.so\.", r"\1-", soname, count=1)
+    name = re.sub(r"\.so(\.|$)", "", name, count=1).replace("_", "-").lower()
+    return (f"{name}t64", name) if re.fullmatch(r"lib[a-z0-9.+-]+", name) else ()
+
 
 def read_distribution(sysroot: str = "/") -> Distribution | None:
     """Return the distribution below `sysroot`, or None where no os-release says it.
@@ -96,11 +120,14 @@ def read_distribution(sysroot: str = "/") -> Distribution | None:
     return None
 
 
-@cache
 def _ask(name: str, *words: str) -> str | None:
     """Return what a package manager prints, nothing where it fails; None where there is no such program, or no answer."""
-    if (program := shutil.which(name)) is None:
-        return None
+    program = shutil.which(name)
+    return None if program is None else _ask_once(program, words)
+
+
+@cache
+def _ask_once(program: str, words: tuple[str, ...]) -> str | None:
     try:
         run = ask_program([program, *words], timeout=_TIMEOUT)
     except NoAnswerError:

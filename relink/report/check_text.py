@@ -9,7 +9,7 @@ from itertools import takewhile
 import msgspec
 
 from relink.report.lines import Line
-from relink.report.summary import INSTALLS, Verdict, find_export
+from relink.report.summary import INSTALLS, Verdict, find_export, join_packages
 from relink.report.text import VERDICT_STYLE, findings_text, verdict_text
 from relink.system.findings.model import Finding, Level
 from relink.system.text import join_truncated, pluralize
@@ -206,6 +206,10 @@ def _next_step(check: EnvironmentCheck) -> tuple[str | None, tuple[str, ...]]:
             step = f"{one.name}: {step}"
         steps[step] = None
         commands |= dict.fromkeys(typed)
+    missing = [found for found in errors if found.code == "RLK101"]
+    installs = () if steps else tuple(filter(INSTALLS.fullmatch, join_packages(missing)))
+    if installs:
+        return f"{'; '.join(installs)}, then the same command", installs
     if not steps and (export := find_export(errors)):
         return f"{export}, then the same command", (export,)
     if not steps:

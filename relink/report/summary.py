@@ -16,7 +16,7 @@ from relink.loader.target import GLIBC_SONAMES
 from relink.providers.distribution import FAMILIES
 from relink.providers.prefix import major_minor
 from relink.system.findings.model import RULES, Cause, Finding, Level, causes
-from relink.system.text import group_pairs, join_truncated, join_with_and, pluralize
+from relink.system.text import join_truncated, join_with_and, pluralize
 
 # Names in annotations only; importing them would make every command start more slowly.
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from relink.vendors.protocol import Vendor
 
 INSTALLS = re.compile(
-    rf"(?:{'|'.join(filter(None, FAMILIES.values()))})(?: -t [a-z][\w-]*)?(?: [A-Za-z0-9][\w.+-]*)+", re.ASCII
+    rf"(?P<command>(?:{'|'.join(filter(None, FAMILIES.values()))})(?: -t [a-z][\w-]*)?)"
+    r"(?P<packages>(?: [A-Za-z0-9][\w.+-]*)+)",
+    re.ASCII,
 )
 """A command that has the system's packages installed: of a saved report, a stranger's maybe, none else is offered as such."""
 _REPAIRS = re.compile(r"relink repair [a-z][\w-]*(?: --prefix [\w/.+-]+)* --python [\w/.+-]+", re.ASCII)
@@ -318,13 +320,13 @@ def _step(
         # The commands that install all that is missing; none where some of it has no package, or more is wrong.
         others = [cause for cause in errors if cause.code not in ("RLK101", "RLK104")]
         whole = not others and all(cause.step for cause in missing)
-        if installs := [part for part in _packages(missing) if whole and INSTALLS.fullmatch(part)]:
+        if installs := [part for part in join_packages(missing) if whole and INSTALLS.fullmatch(part)]:
             without = join_with_and([cause.subjects[0] for cause in missing])
             how = f"with {place}" if place else f"to go on without {without}"
             text = f"{'; '.join(installs)}, then the same command; or, {how}: {text}"
         elif place:
             text = f"{place} serves the wheel: {text}"
-        elif some := [part for part in _packages(missing) if not others and INSTALLS.fullmatch(part)]:
+        elif some := [part for part in join_packages(missing) if not others and INSTALLS.fullmatch(part)]:
             own = join_with_and([cause.subjects[0] for cause in missing if cause.step])
             text = f"{text}; or, with {own} itself: {'; '.join(some)}, then the same command"
             found.append((*some,))
@@ -342,7 +344,7 @@ def _step(
         )
         return f"{agree}, then the same command", ()
     if missing:
-        parts, unknown = _packages(missing), [cause.subjects[0] for cause in missing if not cause.step]
+        parts, unknown = join_packages(missing), [cause.subjects[0] for cause in missing if not cause.step]
         from relink.vendors.registry import has_runtime  # noqa: PLC0415 - slow to load, and here only
 
         if has_runtime(unknown):  # what the system has packages of is another release
@@ -410,10 +412,11 @@ def _place_that_has(sonames: Sequence[str]) -> str:
     return f"a {product} that has {join_truncated(sonames)}"
 
 
-def _packages(missing: Sequence[Cause]) -> list[str]:
-    """One command for all packages that one tool installs."""
-    steps = dict.fromkeys(cause.step for cause in missing if cause.step)
-    commands = group_pairs(
-        (command, package) for command, _, package in (step.rpartition(" ") for step in steps)
-    )
-    return [f"{command} {' '.join(packages)}" for command, packages in commands.items() if command]
+def join_packages(missing: Iterable[Cause | Finding]) -> list[str]:
+    """Return one command for all packages that one tool installs, of the commands for each missing library."""
+    commands: dict[str, dict[str, None]] = {}
+    for step in filter(None, (cause.step for cause in missing)):
+        found = INSTALLS.fullmatch(step)
+        command, packages = (found["command"], found["packages"].split()) if found else (step, [])
+        commands.setdefault(command, {}).update(dict.fromkeys(packages))
+    return [" ".join([command, *packages]) for command, packages in commands.items()]

@@ -131,7 +131,8 @@ def _ask_loader(
     found = [*assessed.found, *more, *sandbox_findings(sandbox)]
     imported = assessed.imported or follow_wheel(wheel, assessed.context)
     if imported is not None:
-        found = apply_import(found, imported, assessed.context.layout.site_packages)
+        site, distribution = assessed.context.layout.site_packages, assessed.context.distribution
+        found = apply_import(found, imported, site, distribution=distribution)
     hinted = add_hints(found, assessed.context.profile)
     findings = select_findings(tuple(hinted), options.select, options.ignore)
     return VerifiedWheel(str(path), describe_target(case.target), result.maps, findings, made_from), assessed

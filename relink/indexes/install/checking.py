@@ -416,7 +416,14 @@ def _checked(
     optional = {f"{source.path}/{one.subject}" for one in assessed.found if one.code == "RLK124"}
     failed = (one for one in outcome.failed if one.event.when == "certain" or one.event.name not in optional)
     outcome = replace(outcome, failed=tuple(failed))
-    every = apply_import(assessed.found, outcome, str(source.path), wheel.findings, is_installed=True)
+    every = apply_import(
+        assessed.found,
+        outcome,
+        str(source.path),
+        wheel.findings,
+        is_installed=True,
+        distribution=assessed.context.distribution,
+    )
     unserved = [file.path for file in assessed.files if not file.served]
     picked = pick_findings(python, files, assessed.context.vendor, unserved)
     if imported is not None and imported.error is not None:

@@ -309,6 +309,12 @@ class ResolveContext(msgspec.Struct, frozen=True, dict=True):
         of = f" of {self.vendor.product} {release.release}" if release else ""
         return f"{soname}{of} ({self.layout.shown(path)})"
 
+    def command_for(self, soname: str) -> str | None:
+        """Return the command of the target's distribution that installs a library, or None where none is known."""
+        if self.vendor.libraries.has(soname):
+            return self.vendor.libraries.install(soname, self.distribution, self.providers)
+        return self.distribution.command_for([soname]) if self.distribution else None
+
     def provider_path(self, soname: str) -> str | None:
         """Return the library that serves `soname`: of the first provider that has it; a runtime of the first one alone."""
         providers = self.serving(soname)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from msgspec.structs import replace
 from relink.indexes.install import checking
 from relink.loader import tables
 from relink.loader.target import Target
-from relink.planning import reading
+from relink.planning import case, reading
+from relink.providers.distribution import Distribution
 from relink.system import progress
 from relink.vendors.cuda import cuda
 from tests.support.cc import shared, shared_without
@@ -484,6 +486,46 @@ def test_the_process_decides_and_not_the_file(run: Run, venv: Path, index: Path,
     code, out, _ = run("check", venv)
     assert code == 1
     assert "  opened 1.0: does not load: libtbb.so.12 not found" in out
+
+
+@pytest.mark.few(
+    1, reason="an environment each; of these the first has several libraries, and names with t64"
+)
+@pytest.mark.parametrize(
+    ("names", "command"),
+    [
+        (("libgone.so.7", "libGone-2.so.2"), "apt install libgone7t64 libgone-2-2"),
+        (("libgone.so.7", "libgone.so.8"), "apt install libgone7t64"),
+        (("libgone.so.8",), "relink doctor"),
+    ],
+)
+def test_packages_of_missing_libraries(
+    run: Run,
+    venv: Path,
+    index: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    names: Sequence[str],
+    command: str,
+) -> None:
+    """What the system's lists have by the name that the soname gives."""
+    program = tmp_path / "bin/apt-cache"
+    program.parent.mkdir()
+    block = "%s:\\n     1 500\\n        500 X sid/main amd64 Packages\\n"
+    packages = "libgone7 libgone7t64 libgone-2-2"
+    program.write_text(
+        f"#!/bin/sh\n[ $1 = policy ] && printf '{block}' {packages} || echo {packages} libgone8\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(case, "read_distribution", lambda _: Distribution("D", "debian", is_here=True))
+    for number, name in enumerate(names):
+        files: dict[str, bytes | Path] = {
+            f"p{number}/__init__.py": LOAD,
+            f"p{number}/a.so": needing(tmp_path, name),
+        }
+        put(venv, make_wheel(index, files, name=f"p{number}", tag=TAG))
+    assert command in [line.strip() for line in run("check", venv)[1].splitlines()]
 
 
 def test_symbols_are_read_once(
