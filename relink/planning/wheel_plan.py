@@ -101,7 +101,7 @@ def plan_wheel(case: Case, find_places: FindPlaces | None) -> PreparedPlan:
     if not (planned.plan.ok or case.options.force):
         ways = _find_other_prefix(planned, case, replan, trace)
         planned = replace(planned, ways_out=ways or find_ways_out(planned, case.options, replan, trace))
-    planned = _keep_what_helps(planned, case.options, replan, trace)
+    planned = keep_what_helps(planned, case.options, replan, trace)
     return replace(planned, attempts=tuple(trace.attempts))
 
 
@@ -284,7 +284,7 @@ def _key(
     return step or first.code, "" if step and step.startswith("--") else subject
 
 
-def _keep_what_helps(planned: PreparedPlan, options: Options, replan: Replan, trace: Trace) -> PreparedPlan:
+def keep_what_helps(planned: PreparedPlan, options: Options, replan: Replan, trace: Trace) -> PreparedPlan:
     """Return the plan with only those options in its warnings that were seen to help.
 
     An option helps where, planned with it, the warning is gone, and no error or warning is there that was not before.
@@ -296,23 +296,28 @@ def _keep_what_helps(planned: PreparedPlan, options: Options, replan: Replan, tr
     }
     before = {*_list_problems(planned)}
     refused: dict[str, str] = {}
-    # All at once first: most wheels need no second attempt.
-    several = [tuple(offers), *((step,) for step in offers if len(offers) > 1)]
-    for steps in several if offers else ():
-        why = "it can be tried once there is no error"
-        if planned.plan.ok and not trace.is_full:
-            chosen = tuple(words for step in steps for words in offers[step])
-            after = _list_problems(replan(_with(options, chosen)))
-            new = next((text for key, text in after.items() if key not in before), None)
-            same = any(
-                reported.step in steps and (reported.code, reported.subject) in after
-                for reported in planned.plan.findings
-            )
-            why = new or ("the warning stays" if same else "")
-        for step in steps:
-            refused[step] = why
-        if not why:
+    chosen = [*offers]
+    while chosen:
+        if not planned.plan.ok or trace.is_full:
+            refused |= dict.fromkeys(chosen, "it can be tried once there is no error")
             break
+        after = _list_problems(
+            replan(_with(options, tuple(words for one in chosen for words in offers[one])))
+        )
+        new = [text for key, text in after.items() if key not in before]
+        stay = {one.step for one in planned.plan.findings if (one.code, one.subject) in after}
+        wrong = {}
+        for step in chosen:
+            about = (text for text in new if any(value in text for _, value in offers[step]))
+            if why := next(about, "the warning stays" if step in stay else None):
+                wrong[step] = why
+        if new and not wrong:
+            # Nothing says which of them it is: the last one goes, as the others are tried without it.
+            wrong = {chosen[-1]: new[0]}
+        if not wrong:
+            break
+        refused |= wrong
+        chosen = [step for step in chosen if step not in wrong]
     kept = tuple(
         replace(reported, step=None, remedy=f"{reported.step} is not advised: {refused[reported.step]}")
         if reported.step and refused.get(reported.step)

@@ -17,7 +17,7 @@ from relink.planning.assess import Trace
 from relink.planning.contents import Contents
 from relink.planning.model import Reliance
 from relink.planning.options import Options
-from relink.planning.wheel_plan import PreparedPlan, find_ways_out, list_metadata_lines
+from relink.planning.wheel_plan import PreparedPlan, find_ways_out, keep_what_helps, list_metadata_lines
 from relink.providers.distribution import Distribution
 from relink.report.summary import verdict
 from relink.runs.relink_wheel import make_plan
@@ -277,6 +277,50 @@ def test_a_step_that_is_no_option_of_a_known_kind_is_not_followed(works: Works, 
         wrong = finding("RLK302", "demo/a.so", "m", step=step)
         refused = replace(planned, plan=replace(planned.plan, findings=(wrong,)))
         assert find_ways_out(refused, options, never, Trace()) == ()
+
+
+@pytest.mark.parametrize(
+    ("problem", "kept", "refused"),
+    [
+        (
+            "needed by bad.so.1",
+            "one.so.1 two.so.1",
+            {"bad": "RLK101 lost.so.1: needed by bad.so.1", "vain": "the warning stays"},
+        ),
+        (
+            "needed by who knows",
+            "one.so.1",
+            {"bad": "RLK101 lost", "vain": "the warning stays", "two": "RLK101 lost"},
+        ),
+    ],
+)
+def test_options_that_do_not_help_are_left_out(
+    works: Works, tmp_path: Path, problem: str, kept: str, refused: dict[str, str]
+) -> None:
+    """They are told by what the errors name, and by the warnings that stay; else the last one is tried no more."""
+    options = works.options(tmp_path / "out")
+    with Contents(works.small(tmp_path)) as contents:
+        planned = make_plan(contents, options, Clock())[1]
+    warnings = {
+        name: finding("RLK120", f"{name}.so.1", "m", level="warning", step=f"--preload {name}.so.1")
+        for name in ("one", "vain", "bad", "two")
+    }
+    planned = replace(planned, plan=replace(planned.plan, findings=tuple(warnings.values())))
+
+    def replan(changed: Options) -> PreparedPlan:
+        found = [
+            one for name, one in warnings.items() if name == "vain" or one.subject not in changed.preload
+        ]
+        if "bad.so.1" in changed.preload:
+            found.append(finding("RLK101", "lost.so.1", problem))
+        return replace(planned, plan=replace(planned.plan, findings=tuple(found)))
+
+    after = keep_what_helps(planned, options, replan, Trace()).plan.findings
+    assert [one.subject for one in after if one.step] == kept.split()
+    told = {one.subject.partition(".")[0]: one.remedy for one in after if not one.step}
+    assert told.keys() == refused.keys()
+    for name, why in refused.items():
+        assert told[name].startswith(f"--preload {name}.so.1 is not advised: {why}")
 
 
 def test_one_option_that_several_libraries_lead_to_is_tried(works: Works, tmp_path: Path) -> None:
