@@ -411,14 +411,16 @@ def _two_versions(
             and ((caller := closure.objects[edge.requester]).path, closure.objects[edge.target].path) in links
         ]
         profile = None if by_needed else ([*filter(None, profiles), None])[0]
-        level: Level = "error" if by_needed or _is_runtime(context, pair.stem) else "warning"
+        own = context.vendor.libraries.is_own(f"{pair.stem}.so")
+        level: Level = "error" if (by_needed and own) or _is_runtime(context, pair.stem) else "warning"
         remedy = None
         # A library of the vendor's own never counts as a copy that auditwheel has renamed by a hash.
         copies = [
             name for name, path in named if _HASHED.search(name) and posixpath.dirname(path).endswith(".libs")
         ]
-        if len(copies) == 1 and not context.vendor.libraries.is_own(f"{pair.stem}.so"):
-            level = "warning"
+        if len(copies) > 1 and not own:
+            level = "info"
+        elif copies and not own:
             others = " and ".join(name for name in pair.sonames if name not in copies)
             message = (
                 f"{copies[0]} is a copy that auditwheel put into the wheel under a name of its own, beside "
