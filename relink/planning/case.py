@@ -220,7 +220,12 @@ def build_context(case: Case) -> ResolveContext:
         siblings=()
         if not case.is_installed
         else find_siblings(
-            source, wheel.images, target, files, lambda soname: vendor_that_has(soname) is not None
+            source,
+            wheel.images,
+            target,
+            files,
+            lambda soname: vendor_that_has(soname) is not None,
+            as_it_is=case.as_it_is,
         ),
         member_directories=frozenset(
             os.path.dirname(layout.path_of(member))

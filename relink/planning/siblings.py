@@ -14,6 +14,7 @@ import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import PurePosixPath
 
 import msgspec
@@ -59,11 +60,14 @@ def find_siblings(
     target: Target,
     files: Files,
     is_vendors: Callable[[str], bool],
+    *,
+    as_it_is: bool = False,
 ) -> tuple[Sibling, ...]:
     """Return the packages whose import maps libraries that ELF members need and that the wheel says it needs.
 
     :param images: the ELF members of the wheel.
     :param is_vendors: soname → whether a vendor's product comes with it.
+    :param as_it_is: nothing is linked anew, so that a vendor's library comes with a package that METADATA requires, too.
     """
     own = canonicalize_name(source.name.distribution)
     names = {posixpath.basename(member) for member in images}
@@ -78,11 +82,15 @@ def find_siblings(
     unknown = {
         soname: member
         for soname, member in needed.items()
-        if not is_vendors(soname)
-        and not is_platform_library(soname, target.header.machine)
-        and find_sibling(siblings, soname) is None
+        if not is_platform_library(soname, target.header.machine) and find_sibling(siblings, soname) is None
     }
-    return (*siblings, *_find_hosts(source, unknown, target, files))
+    others = {soname: member for soname, member in unknown.items() if not is_vendors(soname)}
+    siblings += _find_hosts(source, others, target, files)
+    absent = unknown if as_it_is else others
+    return (
+        *siblings,
+        *_find_absent(source, [one for one in absent if not find_sibling(siblings, one)], target),
+    )
 
 
 def may_map_other_copies(
@@ -111,8 +119,7 @@ def _find_hosts(
     """Yield the packages that no profile is about and that have a library which a member needs.
 
     METADATA requires such a package, or the library lies in a directory that the member's is in, as OpenMM's plugins need
-    libOpenMM.so of the directory above. A required one that is not installed is taken at the library's name:
-    libtriton.so for triton-rocm.
+    libOpenMM.so of the directory above.
 
     :param unknown: soname → the member that needs it; no vendor's, nor one of the system.
     """
@@ -130,11 +137,34 @@ def _find_hosts(
                 directory, libraries = posixpath.dirname(f"{site}/{path}"), {soname: f"{site}/{path}"}
                 yield Sibling(_profile(owner.canonical, path), why, directory, sites, libraries)
                 break
-        else:
-            stem = soname_stem(soname).removeprefix("lib").removesuffix(".so")
-            named = next((name for name in required if stem in name.split("-")), None)
-            if named is not None and not any(find_distribution(site, named, target) for site in sites):
-                yield Sibling(_profile(named, soname), f"METADATA requires {named}", searched=sites)
+
+
+def _find_absent(source: MemberSource, sonames: Iterable[str], target: Target) -> Iterator[Sibling]:
+    """Yield the packages that METADATA requires, that are not installed, and that have the names of libraries.
+
+    libtriton.so is of triton-rocm, and libcufft.so.12 of cuda-toolkit[cufft].
+    """
+    sites = target.python_facts.site_packages if target.python_facts is not None else ()
+    words: dict[str, set[str]] = {}
+    for _, requirement in read_metadata(read_member(source, f"{source.dist_info}/METADATA")).requirements():
+        if "extra" not in str(requirement.marker):
+            required = canonicalize_name(requirement.name)
+            words.setdefault(required, set()).update(required.split("-"), requirement.extras)
+    brought: dict[str, list[str]] = {}
+    for soname in sonames:
+        stem = soname_stem(soname).removeprefix("lib").removesuffix(".so").lower()
+        exact = (name for name, parts in words.items() if stem in parts)
+        begins = (name for name, parts in words.items() if stem.startswith(tuple(filter(_is_telling, parts))))
+        if (named := next(chain(exact, begins), None)) is not None:
+            brought.setdefault(named, []).append(soname)
+    for name, several in brought.items():
+        if not any(find_distribution(site, name, target) for site in sites):
+            profile = Profile(name, (name,), brings=tuple(map(glob.escape, several)))
+            yield Sibling(profile, f"METADATA requires {name}", searched=sites)
+
+
+def _is_telling(word: str) -> bool:
+    return len(word) > 3
 
 
 def _profile(distribution: str, path: str) -> Profile:

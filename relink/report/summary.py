@@ -16,7 +16,7 @@ from relink.loader.target import GLIBC_SONAMES
 from relink.providers.distribution import FAMILIES
 from relink.providers.prefix import major_minor
 from relink.system.findings.model import RULES, Cause, Finding, Level, causes
-from relink.system.text import join_truncated, join_with_and, pluralize
+from relink.system.text import group_pairs, join_truncated, join_with_and, pluralize
 
 # Names in annotations only; importing them would make every command start more slowly.
 if TYPE_CHECKING:
@@ -117,9 +117,7 @@ def verdict(report: Report) -> Verdict:
         paths = (str(file.rpath.after) for file in report.files if file.changed)
         python = next((f" of Python {found[1]}" for found in map(_PYTHON.search, paths) if found), "")
         parts.append(f"Relocatable: works in any venv{python} with {join_with_and(packages)}")
-    parts += _allowed(every)
-    if brought := [subject for cause in every if cause.code == "RLK118" for subject in cause.subjects]:
-        parts.append(f"What comes by the import of {join_truncated(brought)} was not looked at")
+    parts += _list_assumed(every)
     if report.plan.only_gpus:
         taken = f"Code for other GPUs than {join_with_and(report.plan.only_gpus)} is taken out"
         written = report.output
@@ -146,12 +144,16 @@ def _without_errors(every: Iterable[Cause]) -> Level:
     return "warning" if left else "info"
 
 
-def _allowed(every: Iterable[Cause]) -> list[str]:
-    """A sentence about what the user says will be there, if there is any."""
-    allowed = [subject for cause in every if cause.code == "RLK102" for subject in cause.subjects]
-    verb = "is" if len(allowed) == 1 else "are"
-    text = f"{join_truncated(allowed)} {verb} to be there at run time, as --allow-missing says"
-    return [text] if allowed else []
+def _list_assumed(every: Iterable[Cause]) -> list[str]:
+    """Return sentences about what is taken for there: what the user says, and what packages that are not installed bring."""
+    subjects = group_pairs((cause.code, subject) for cause in every for subject in cause.subjects)
+    sentences = []
+    if allowed := subjects.get("RLK102"):
+        verb = "is" if len(allowed) == 1 else "are"
+        sentences.append(f"{join_truncated(allowed)} {verb} to be there at run time, as --allow-missing says")
+    if brought := subjects.get("RLK118"):
+        sentences.append(f"What comes by the import of {join_truncated(brought)} was not looked at")
+    return sentences
 
 
 def verification_verdict(
@@ -169,7 +171,7 @@ def verification_verdict(
         loads = _with_losses(f"Loads{confirmed}", every)
         if loads == "Loads":
             loads = "No ELF file for this loader: nothing to check"
-        return Verdict(_without_errors(every), f"{'. '.join([loads, *_allowed(every)])}.")
+        return Verdict(_without_errors(every), f"{'. '.join([loads, *_list_assumed(every)])}.")
     missing = any(cause.code in ("RLK101", "RLK104") for cause in errors)
     lacking = _list_lacking(errors)
     where = _place_that_has(lacking) if lacking else "another one"

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from glob import escape
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from relink.planning.options import Options, check_trust
 from relink.planning.processes import apply_import, follow_wheel
 from relink.planning.reading import read_members, read_wheel
 from relink.planning.resolve.context import Layout
+from relink.planning.resolve.strategy import find_assumed_kind
 from relink.planning.site import find_environment_python, find_environment_site, find_own_site
 from relink.planning.wheel_plan import describe_target, describe_wheel
 from relink.providers.nix_store import find_loader_in, store_path
@@ -131,8 +133,10 @@ def _ask_loader(
     found = [*assessed.found, *more, *sandbox_findings(sandbox)]
     imported = assessed.imported or follow_wheel(wheel, assessed.context)
     if imported is not None:
-        site, distribution = assessed.context.layout.site_packages, assessed.context.distribution
-        found = apply_import(found, imported, site, distribution=distribution)
+        context = assessed.context
+        promised = partial(find_assumed_kind, context)
+        outcome = imported.keep_failures(lambda one: not (one.missing and all(map(promised, one.missing))))
+        found = apply_import(found, outcome, context.layout.site_packages, distribution=context.distribution)
     hinted = add_hints(found, assessed.context.profile)
     findings = select_findings(tuple(hinted), options.select, options.ignore)
     return VerifiedWheel(str(path), describe_target(case.target), result.maps, findings, made_from), assessed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -311,6 +312,33 @@ def test_a_package_that_no_profile_is_about(
     assert not [item for item in report.findings if item.level != "info"]
     (taken,) = told(report, "RLK119")
     assert f"{site}/{Path(brought).parent} ({why})" in taken
+
+
+@pytest.mark.parametrize(
+    ("requires", "missing"),
+    [
+        (("cuda-toolkit[cufft]==13.*", "nvidia-nvshmem-cu13"), []),
+        (("cuda-toolkit[cublas]==13.*", "nvidia-nvshmem-cu13"), ["libcufft.so.12"]),
+        ((), ["libcufft.so.12", "libnvshmem_host.so.3"]),
+    ],
+)
+def test_what_required_packages_of_a_vendor_bring(
+    tmp_path: Path, requires: tuple[str, ...], missing: list[str]
+) -> None:
+    """A wheel that is judged alone is installed with what METADATA requires; what is not there has to have the name."""
+    gone = [shared(tmp_path / "gone" / name, "") for name in ("libcufft.so.12", "libnvshmem_host.so.3")]
+    extension = shared(
+        tmp_path / "ext.so", "int f(void){return 1;}", needed=gone, flags=["-Wl,--no-as-needed"]
+    )
+    load = b"import ctypes, os\nctypes.CDLL(os.path.join(os.path.dirname(__file__), 'ext.so'))\n"
+    shutil.rmtree(tmp_path / "gone")
+    made = make_wheel(
+        tmp_path, {"demo/__init__.py": load, "demo/ext.so": extension}, tag=TAG, requires=requires
+    )
+    found = verify(made, Options())
+    errors = [one for one in found.findings if one.level == "error"]
+    assert sorted({subject for one in errors for subject in one.subjects}) == missing
+    assert found.ok is not bool(missing)
 
 
 def test_no_file_outside_of_site_packages_is_taken_for_a_packages(works: Works, tmp_path: Path) -> None:
