@@ -105,7 +105,7 @@ def wrong_segments(segments: list[ProgramHeader], kind: int, size: int) -> Itera
 
     All but the first are mapped with MAP_FIXED, in a place that is as large as the last one's end says
     (elf/dl-map-segments.h): one that is out of order or larger in the file than in memory replaces other memory. Two on one
-    page would leave the first with the second one's content.
+    page would leave the first with the second one's content, which is its own where both map the same page of the file.
     """
     page = mmap.PAGESIZE
     loads = [segment for segment in segments if segment.type == c.PT_LOAD]
@@ -131,7 +131,9 @@ def wrong_segments(segments: list[ProgramHeader], kind: int, size: int) -> Itera
             yield Refusal(where, f"reaches to {load.span[1]:#x}, which is beyond {highest:#x}")
     for before, after in pairwise(loads):
         end = max(before.span[1], before.address + before.file_size)
-        if after.address // page * page < -(-end // page) * page:
+        same = after.address - after.offset == before.address - before.offset
+        is_next = same and after.address >= end and before.memory_size <= before.file_size
+        if after.address // page * page < -(-end // page) * page and not is_next:
             yield Refusal(f"PT_LOAD {after.number}", "begins before the page on which the one before it ends")
 
 

@@ -525,15 +525,7 @@ def apply_import(
     :param distribution: whose packages bring missing libraries of the system.
     :param is_installed: what opens these files is there, so that an import which opens none of them is seen as well.
     """
-    # What an import does not open is no reason why the package does not load, and the loader is not asked about it.
-    apart = {member for member, part in outcome.parts.items() if part in ("program", "foreign")}
-    findings = [
-        replace(reported, level="warning")
-        if reported.code == "RLK605" and reported.level == "error" and reported.subject in apart
-        else reported
-        for reported in findings
-    ]
-    kept = findings
+    kept = list(findings)
     is_seen = outcome.stopped is None if is_installed else outcome.is_seen
     if is_seen:
         opened = [text for one in outcome.failed for text in (one.event.name, one.failure.refused or "")]

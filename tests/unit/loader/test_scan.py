@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from relink.elf.constants import ET_DYN, PT_LOAD
 from relink.elf.image import read_image
 from relink.elf.symbol_reader import read_symbols
-from relink.loader.scan import MOST_REFUSALS, scan
+from relink.loader.scan import MOST_REFUSALS, ProgramHeader, scan, wrong_segments
 from relink.loader.target import find_target
 from relink.system.safe_open import map_file
 from tests.support.cc import cc, shared
@@ -255,3 +256,16 @@ def test_a_fixed_address_where_a_loader_may_be() -> None:
 )
 def test_what_is_no_file_for_this_loader(data: bytes) -> None:
     assert said(data).startswith("the ELF header: ")
+
+
+@pytest.mark.parametrize(
+    ("memory", "offset", "refused"), [(0x28, 0, False), (0x30, 0, True), (0x28, PAGE, True)]
+)
+def test_two_segments_on_one_page_of_the_file(memory: int, offset: int, *, refused: bool) -> None:
+    """Programs of cmdstan have them: the page is mapped twice at one place, and its content stays."""
+    segments = [
+        ProgramHeader(PT_LOAD, 6, 0, 0x10000, 0x28, memory, PAGE, 0),
+        ProgramHeader(PT_LOAD, 4, 0x28 + offset, 0x10028, 8, 8, PAGE, 1),
+    ]
+    found = [*wrong_segments(segments, ET_DYN, 1 << 20)]
+    assert [one.where for one in found] == ["PT_LOAD 1"] * refused

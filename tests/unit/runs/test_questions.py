@@ -188,20 +188,6 @@ def test_a_wheel_is_judged_by_what_its_import_opens(tmp_path: Path) -> None:
     assert not verify_wheel(make_wheel(tmp_path / "other", files, name="parts", tag=TAG), Options()).ok
 
 
-def test_a_program_that_is_kept_from_the_loader_is_no_part_of_the_import(tmp_path: Path) -> None:
-    """It is told that nobody looked at it, and the package loads."""
-    program = cc("int main(void){return 0;}", tmp_path / "tool", "-Wl,--depaudit,libaud.so")
-    plain = shared(tmp_path / "plain.so", "int f(void){return 1;}")
-    files: dict[str, bytes | Path] = {"demo/bin/tool": program, "demo/plain.so": plain}
-    checked = verify_wheel(make_wheel(tmp_path, files, tag=TAG), Options())
-    assert (checked.ok, [*checked.maps]) == (True, ["demo/plain.so"])
-    assert [found.level for found in checked.findings if found.code == "RLK605"] == ["warning"]
-    flags = ["-Wl,--depaudit,libaud.so"]
-    files["demo/plain.so"] = shared(tmp_path / "kept.so", "int f(void){return 1;}", flags=flags)
-    (tmp_path / "other").mkdir()
-    assert not verify_wheel(make_wheel(tmp_path / "other", files, tag=TAG), Options()).ok
-
-
 @SLOW
 def test_a_run_leaves_what_the_import_does_without(works: Works, tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path, lost_parts(tmp_path), name="parts", tag=TAG)
