@@ -319,6 +319,12 @@ class EnvironmentProcesses:
                     continue
                 made.parts.setdefault(paths.get(event.name, ""), _PARTS[event.when])
                 opening = _open(made.process, event)
+                if opening is None and event.name == read.opening and read.failure:
+                    # The loader takes it, and Python does not.
+                    refusal = Failure("refused", refused=read.failure)
+                    opening = made.failed[event.name] = FailedOpening(event, refusal, (), read.failure)
+                    made.events.append((event, opening.why))
+                    continue
                 made.events.append((event, opening.why if opening else ""))
                 if opening is None:
                     continue
@@ -380,7 +386,11 @@ class EnvironmentProcesses:
             # Where nothing is known to open it, a library that is not there may be why nothing does.
             if opening and (is_known or opening.failure.cause != "missing"):
                 lost.setdefault(path, opening)
-        parts |= {paths[path]: "carried" for path in carried & {*paths} if parts[paths[path]] == "unknown"}
+        for path in carried & {*paths}:
+            if parts[paths[path]] == "unknown":
+                parts[paths[path]] = "carried"
+                # What maps it has what it lacks by itself, or is told itself.
+                lost.pop(path, None)
         for member in gpu:
             if parts[member] in ("guarded", "later", "unknown"):
                 parts[member] = "GPU"

@@ -36,6 +36,7 @@ from relink.wheel.metadata import read_metadata
 
 _RECORD_LIMIT = 64 << 20  # bytes of a RECORD or METADATA
 _DATA = (".rodata", ".data", ".dynstr")
+_ENTRIES = (b"PyInit", b"PyModExport")  # of PEP 3121 and PEP 793; a longer name may end in one of them
 _CAPSULE = re.compile(rb"\0([A-Za-z_][\w.]*)\.\w*C_?API(?=\0)")
 # What the modules that cffi makes import (cffi/_cffi_include.h, _cffi_init); no distribution's name leads to it.
 _CFFI = "_cffi_backend"
@@ -82,12 +83,14 @@ class ExtensionNames(msgspec.Struct, frozen=True):
     :ivar names: whole strings, in the order of the file.
     :ivar joined: strings without ends, in which a name may stand anywhere.
     :ivar words: of the whole strings those that its source may have; none where they cannot be told from others.
+    :ivar is_module: it may have the function that Python calls of an extension module.
     """
 
     certain: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     joined: str = ""
     words: tuple[str, ...] = ()
+    is_module: bool = True
 
 
 class ExtensionImports:
@@ -106,11 +109,18 @@ class ExtensionImports:
         self._in_c: set[str] = set()
 
     def follow(self, evaluation: Evaluation, module: Module) -> None:
-        """Import what an extension imports, and follow the source that it was made from, where that lies beside it."""
+        """Import what an extension imports, and follow the source that it was made from, where that lies beside it.
+
+        :raises Raised: it is none.
+        """
         path = module.spec.file
         source = re.sub(r"\.[^/]*$", ".py", path)
         if path in self._disk.members:  # which nothing is read of
             return
+        if not self._names(path).is_module:
+            entry = f"PyInit_{module.name.rpartition('.')[2]}"
+            why = f"dynamic module does not define module export function ({entry})"
+            raise Raised("ImportError", why, is_certain=True, opening=path)
         if self._disk.exists(source):
             with suppress(OSError, UnreadableSourceError), evaluation.at_least("inferred"):
                 statements, module.bodies = self._read_statements(source), [*evaluation.read_bodies(source)]
@@ -281,12 +291,13 @@ def read_extension_names(buffer: Buffer) -> ExtensionNames:
     certain: dict[str, None] = {}
     names: dict[str, None] = {}
     words: dict[str, None] | None = None
-    joined, imports, is_pybind = "", False, False
+    joined, imports, is_pybind, is_module = "", False, False, True
     for section in sections:
         end = min(section.offset + min(section.file_size, _SEARCHED), len(buffer))
         data = bytes(buffer[section.offset : end])
         if section.name == ".dynstr":
             imports = b"\0PyImport_ImportModule" in data
+            is_module = any(one in data for one in _ENTRIES) or len(data) < section.file_size
             continue
         is_pybind |= b"pybind11" in data
         certain |= dict.fromkeys(found[1].decode("ascii", "replace") for found in _CAPSULE.finditer(data))
@@ -304,7 +315,7 @@ def read_extension_names(buffer: Buffer) -> ExtensionNames:
         names = {name: None for name in names if not f"{name}.".startswith(_CONVERTED) or name == _ARRAYS}
     elif words is None and imports:
         words = names
-    return ExtensionNames(tuple(certain), tuple(names), joined, tuple(words or ()))
+    return ExtensionNames(tuple(certain), tuple(names), joined, tuple(words or ()), is_module)
 
 
 def _joined_texts(data: bytes) -> Iterator[tuple[bytes, tuple[str, ...]]]:

@@ -227,6 +227,33 @@ def test_a_symbol_that_nothing_has(site: Site, name: str) -> None:
     assert f"{name} imports nowhere, which nothing there has" in found.message
 
 
+def test_a_library_that_relies_on_what_its_user_needs(site: Site) -> None:
+    """Alone it cannot be opened; whoever is opened later and needs it needs the other, too."""
+    libs = site.path / "work.libs"
+    base = shared(libs / "libbase.so.1", "int base(void){return 1;}")
+    upper = shared(libs / "libupper.so.1", "extern int base(void); int upper(void){return base();}")
+    suffix = find_target(python=sys.executable).python_facts.suffixes[0]  # type: ignore[union-attr]
+    shared(
+        site.path / f"work/sub/pool{suffix}",
+        "extern int upper(void); int p(void){return upper();}",
+        needed=[upper, base],
+        flags=["-Wl,-rpath,$ORIGIN/../../work.libs"],
+    )
+    site.write("work/__init__.py", "")
+    assert said(site.outcome("work"), site) == []
+
+
+@pytest.mark.parametrize("entry", ["PyInit_core", "other"])
+def test_a_library_that_is_no_module(site: Site, entry: str) -> None:
+    """The loader takes it. Of a file with section headers it is known that it has not the function that Python calls."""
+    source = f"extern void *PyModuleDef_Init(void *); static char d[200]; void *{entry}(void) {{ return PyModuleDef_Init(d); }}"
+    shared(site.path / "work/core.so", source)
+    site.write("work/__init__.py", "from . import core\n")
+    failures = ["error RLK116 work/core.so"] if entry == "other" else []
+    assert [one.replace(f"{site.path}/", "") for one in said(site.outcome("work"), site)] == failures
+    assert not site.imports("work") or entry != "other"
+
+
 def test_static_tls_without_room(site: Site) -> None:
     source = "__thread char block[65536]; char *c(void) { return block; }"
     shared(site.path / "work/c.so", source, flags=["-ftls-model=initial-exec"])

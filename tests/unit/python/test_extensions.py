@@ -29,9 +29,7 @@ def compiled(tmp_path: Path, *strings: bytes, lengths: Sequence[int] = ()) -> by
         for number, text in enumerate(strings)
     )
     index = f"const unsigned index[] = {{{','.join(map(str, lengths))}}};" if lengths else ""
-    calls = (
-        "void *PyImport_ImportModule(const char *);\nvoid *call(void) { return PyImport_ImportModule(s0); }\n"
-    )
+    calls = "void *PyImport_ImportModule(const char *);\nvoid *PyInit_a(void) { return PyImport_ImportModule(s0); }\n"
     source.write_text("const char first[] = {0,0};\n" + "\n".join([*texts, index, calls]))
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "a.so", source], check=True)
     return (tmp_path / "a.so").read_bytes()
