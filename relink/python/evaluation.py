@@ -48,6 +48,7 @@ from relink.python.values import (
     items,
     plain_attribute,
     public_name,
+    put_module,
     raised_after,
     truth,
 )
@@ -347,8 +348,8 @@ class Evaluation(msgspec.Struct):
                     owner[key] = value
                 elif isinstance(owner, dict) and "__name__" not in owner:
                     owner[UNKNOWN] = UNKNOWN  # Whether a key is in it is not known.
-                elif owner == Native("sys.modules") and isinstance(key, str) and isinstance(value, Module):
-                    self.modules[key] = value
+                elif owner == Native("sys.modules"):
+                    put_module(self.modules, frame.module, key, value)
                 elif owner == Native("os.environ") and isinstance(key, str):
                     self.variables[key] = value if isinstance(value, str) else ""
 

@@ -58,7 +58,8 @@ class Module(msgspec.Struct, eq=False):
     :ivar needs: the modules that its import comes to again, itself or by others, before they are followed to their ends.
     :ivar bodies: those of its functions, once one is called; as text until it is called itself.
     :ivar vain: how often a function of it was called with arguments and nothing was loaded, by its number.
-    :ivar has_finder: it has put a finder into sys.meta_path, which may make modules below it (six.moves).
+    :ivar has_finder: it has put a finder into sys.meta_path (six.moves), or modules whose names are not known into sys.modules
+        (BTrees): there may be some below it.
     """
 
     name: str
@@ -262,6 +263,17 @@ def items(value: Any) -> list[Any] | None:
     if isinstance(value, set):  # texts alone have an order that no hash seed changes
         return sorted(value) if all(isinstance(one, str) for one in value) else None
     return [one for one in value if one is not UNKNOWN] if isinstance(value, dict) else list(value)
+
+
+def put_module(modules: dict[str, Module], by: Module, key: Any, value: Any) -> None:
+    """Follow ``sys.modules[KEY] = VALUE`` of a module; where the key is not known, what is below that may be there."""
+    if not isinstance(key, str):
+        by.has_finder = True
+    elif isinstance(value, Module):
+        modules[key] = value
+    elif value is not None:
+        made = Module(key, Spec(key, "builtin"), is_open=True, is_done=True)
+        modules.setdefault(key, made)
 
 
 def is_known(value: Any) -> bool:

@@ -30,6 +30,20 @@ def test_modules_that_a_finder_makes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("made", "is_there"),
+    [
+        ("for name in open('names'):\n sys.modules[name] = object()", True),
+        ("sys.modules['package.made'] = type(sys)('package.made')", True),
+        ("sys.modules['package.other'] = type(sys)('package.other')", False),
+        ("sys.modules['package.made'] = None", False),
+    ],
+)
+def test_modules_that_a_source_puts_into_sys_modules(tmp_path: Path, made: str, is_there: bool) -> None:
+    source = f"import sys\n{made}\nfrom package.made import name\nfrom . import x"
+    assert outcome(tmp_path, source) == ([(X, "certain")] if is_there else [])
+
+
+@pytest.mark.parametrize(
     ("source", "expected"),
     [
         ("from . import x", [(X, "certain")]),
