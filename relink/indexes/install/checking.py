@@ -252,7 +252,9 @@ def check_environment(
                     absent = (finding("RLK101", name, text) for name in source.absent)
                     wheel = replace(wheel, findings=(*absent, *wheel.findings))
                     read += len(wheel.images)
-                    shown = wheel.images or wheel.kernels or source.opens_vendors
+                    # What is for another machine is no image.
+                    is_native = wheel.images or any(found.code == "RLK505" for found in wheel.findings)
+                    shown = is_native or wheel.kernels or source.opens_vendors
                     if not shown and not has_errors(wheel.findings):
                         continue
                     files.budget.mapped = 0
@@ -416,11 +418,15 @@ def _checked(
     optional = {f"{source.path}/{one.subject}" for one in assessed.found if one.code == "RLK124"}
     failed = (one for one in outcome.failed if one.event.when == "certain" or one.event.name not in optional)
     outcome = replace(outcome, failed=tuple(failed))
+    files_found = wheel.findings
+    is_imported = top_modules(name, source.members, world.processes.interpreter) and not outcome.stopped
+    if is_imported and not (gpu or outcome.failed):
+        files_found = tuple(map(_tell_absent, files_found))
     every = apply_import(
         assessed.found,
         outcome,
         str(source.path),
-        wheel.findings,
+        files_found,
         is_installed=True,
         distribution=assessed.context.distribution,
     )
@@ -478,6 +484,14 @@ def _as_it_happened(outcome: ImportOutcome, real: RealImport) -> ImportOutcome:
         )
 
     return replace(outcome.keep_failures(failed), stopped=None)
+
+
+def _tell_absent(reported: Finding) -> Finding:
+    """Return what is said of a file that is not there and without which the import ends well: not of a module at the top."""
+    if reported.code != "RLK101" or "/" not in reported.subject:
+        return reported
+    told = finding("RLK124", reported.subject, f"{reported.message}; the import goes on without it")
+    return replace(told, without=f"{reported.subject} (not there)")
 
 
 def _is_driver(opening: FailedOpening) -> bool:

@@ -560,6 +560,35 @@ def test_a_file_that_is_gone_or_damaged(run: Run, venv: Path) -> None:
     assert "plain/p.so" in run("check", venv)[1].splitlines()[1]
 
 
+@SLOW
+def test_an_extension_that_is_gone_beside_its_source(run: Run, venv: Path, tmp_path: Path) -> None:
+    """The import takes the source; a module at the top is what users import."""
+    library = shared(tmp_path / "a.so", "void *PyInit_fast(void){return 0;}")
+    files: dict[str, bytes | Path] = {
+        "two/__init__.py": b"from . import fast",
+        "two/fast.py": b"",
+        "two/fast.so": library,
+        "own.so": library,
+        "two/other.so": library,
+    }
+    put(venv, make_wheel(tmp_path, files, name="two", tag=TAG))
+    (site_of(venv) / "two/fast.so").unlink()
+    code, out, _ = run("check", venv)
+    assert (code, "two 1.0: works, without two/fast.so (not there)" in out) == (0, True)
+    (site_of(venv) / "own.so").unlink()
+    code, out, _ = run("check", venv)
+    assert (code, "two 1.0: does not load: own.so not found" in out) == (1, True)
+
+
+@SLOW
+def test_a_package_whose_library_is_for_another_machine(run: Run, venv: Path, tmp_path: Path) -> None:
+    other = build_elf(Library(soname="a.so")).replace(b"\x03\0\x3e\0", b"\x03\0\xb7\0", 1)
+    files: dict[str, bytes | Path] = {"arm/__init__.py": b"from . import a", "arm/a.so": other}
+    put(venv, make_wheel(tmp_path, files, name="arm", tag=TAG))
+    code, out, _ = run("check", venv)
+    assert (code, "arm 1.0: does not load: " in out, "arm/a.so" in out) == (1, True, True)
+
+
 def test_json(run: Run, venv: Path, gpu: Path) -> None:
     put(venv, gpu)
     code, out, err = run("check", "--python", python_of(venv), "--json")
