@@ -98,12 +98,15 @@ class Disk(msgspec.Struct):
     :ivar members: by absolute path what returns the content; for a wheel that is looked at where it will be installed.
     :ivar editable: by the names of modules where setuptools' finder for a package that is installed as editable has them: the
         path of a package's directory, or of a module without its ending.
+    :ivar absent: extensions that their distribution lists and that are gone: an import that comes to one, and to nothing else of
+        its name, ends there.
     :ivar looked: by path what identifies each file and directory that was looked at, before it was.
     """
 
     members: Mapping[str, Callable[[], bytes]] = msgspec.field(default_factory=dict)
     editable: dict[str, str] = msgspec.field(default_factory=dict)
     looked: dict[str, str] = msgspec.field(default_factory=dict)
+    absent: frozenset[str] = frozenset()
     _listed: dict[str, dict[str, bool]] = msgspec.field(default_factory=dict)
     _added: dict[str, dict[str, bool]] | None = None
 
@@ -198,4 +201,5 @@ def _file_of(tail: str, directory: str, interpreter: Interpreter, disk: Disk) ->
     for suffix, kind in (*kinds, (".py", "source"), (".pyc", "bytecode")):
         if names.get(tail + suffix) is False:
             return kind, posixpath.join(directory, tail + suffix)
-    return None
+    paths = (posixpath.join(directory, tail + suffix) for suffix in interpreter.suffixes)
+    return next((("extension", path) for path in paths if path in disk.absent), None)

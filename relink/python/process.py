@@ -52,6 +52,7 @@ class PythonProcesses:
 
     :param variables: the environment variables that they have.
     :param find_soname: returns what ctypes.util.find_library does.
+    :param absent: as in :class:`relink.python.modules.Disk`.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class PythonProcesses:
         variables: Mapping[str, str],
         find_soname: Callable[[str], str | None] = lambda _: None,
         planned: PlannedFiles | None = None,
+        absent: frozenset[str] = frozenset(),
     ) -> None:
         planned = planned or PlannedFiles()
         self._cache = cache
@@ -69,7 +71,7 @@ class PythonProcesses:
         kept = cache.is_kept and planned == PlannedFiles()
         self._answers = Answers(cache, interpreter, variables, find_soname) if kept else None
         looked = self._answers.looked if self._answers else Looked()
-        self._disk = Disk(planned.members, looked=looked.files)
+        self._disk = Disk(planned.members, looked=looked.files, absent=absent)
         self._extensions = ExtensionImports(interpreter, self._disk, cache, self._statements)
         # The start is remembered, and was not followed here.
         self._starts_later = False

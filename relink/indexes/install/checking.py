@@ -227,7 +227,8 @@ def check_environment(
     proposals: list[Proposal] = []
     read = 0
     with closing(FactsCache(user_cache_directory() / "facts.sqlite")) as cache:
-        processes = EnvironmentProcesses(target, python, files, os.environ, cache)
+        absent = frozenset(f"{source.path}/{name}" for source in sources for name in source.absent)
+        processes = EnvironmentProcesses(target, python, files, os.environ, cache, absent=absent)
         tops = {
             source.dist_info: modules
             for source in (named if imports else ())
@@ -249,8 +250,8 @@ def check_environment(
                     symbols = SymbolFiles(str(source.path), processes.read_symbols, cache)
                     wheel = read_members(contents, target, symbols=symbols)
                     text = "RECORD lists it, and it is not there"
-                    absent = (finding("RLK101", name, text) for name in source.absent)
-                    wheel = replace(wheel, findings=(*absent, *wheel.findings))
+                    gone = (finding("RLK101", name, text) for name in source.absent)
+                    wheel = replace(wheel, findings=(*gone, *wheel.findings))
                     read += len(wheel.images)
                     # What is for another machine is no image.
                     is_native = wheel.images or any(found.code == "RLK505" for found in wheel.findings)
@@ -419,9 +420,11 @@ def _checked(
     failed = (one for one in outcome.failed if one.event.when == "certain" or one.event.name not in optional)
     outcome = replace(outcome, failed=tuple(failed))
     files_found = wheel.findings
-    is_imported = top_modules(name, source.members, world.processes.interpreter) and not outcome.stopped
-    if is_imported and not (gpu or outcome.failed):
-        files_found = tuple(map(_tell_absent, files_found))
+    tops = top_modules(name, source.members, world.processes.interpreter)
+    # Of a namespace package an import does nothing.
+    has_source = any(one in source.members for top in tops for one in (f"{top}.py", f"{top}/__init__.py"))
+    if has_source and not (gpu or outcome.stopped or outcome.failed):
+        files_found = tuple(_tell_unused(one, wheel.images) for one in files_found)
     every = apply_import(
         assessed.found,
         outcome,
@@ -486,12 +489,13 @@ def _as_it_happened(outcome: ImportOutcome, real: RealImport) -> ImportOutcome:
     return replace(outcome.keep_failures(failed), stopped=None)
 
 
-def _tell_absent(reported: Finding) -> Finding:
-    """Return what is said of a file that is not there and without which the import ends well: not of a module at the top."""
-    if reported.code != "RLK101" or "/" not in reported.subject:
+def _tell_unused(reported: Finding, images: Collection[str]) -> Finding:
+    """Return what is said of a file that is gone or cannot be read, where the import ends well: not of a module at the top."""
+    is_damaged = reported.code == "RLK506" and reported.subject not in images
+    if "/" not in reported.subject or not (is_damaged or reported.code == "RLK101"):
         return reported
     told = finding("RLK124", reported.subject, f"{reported.message}; the import goes on without it")
-    return replace(told, without=f"{reported.subject} (not there)")
+    return replace(told, without=f"{reported.subject} ({'damaged' if is_damaged else 'not there'})")
 
 
 def _is_driver(opening: FailedOpening) -> bool:
