@@ -61,7 +61,8 @@ _WHY_OPTIONAL: Mapping[ProcessPart, str] = {
     "unknown": "nothing is known to open it",
     "foreign": "it is for another Python or machine",
 }
-_SOME_PYTHON = re.compile(r"\.(?:cpython-|cp|pypy|graalpy)\d[\w-]*\.so$")
+# The second as pybind11 without the limited API, whose library has the Python's version (libpybind11nonlimitedapi_x_3.8.so).
+_SOME_PYTHON = re.compile(r"(?:\.(?:cpython-|cp|pypy|graalpy)\d[\w-]*|py[^/]*_3\.(?:[6-9]|\d\d))\.so$")
 # Handlers whose own dlopens fail, of which each is followed.
 _ROUNDS = 8
 # Of each the cache has 16 bytes, and the reason if it fails. 156 packages with native code had 4,962, of which 4 fail.
@@ -659,6 +660,8 @@ def find_part_alone(path: str, image: Image, interpreter: Interpreter, machine: 
         return "foreign"
     if image.is_executable or image.is_static_program:
         return "program"
-    is_other = _SOME_PYTHON.search(path) and not path.endswith(interpreter.own_suffixes)
-    is_aside = ".so.debug" in path or "include" in path.split("/")[:-1]
+    major, minor = interpreter.version
+    own = (*interpreter.own_suffixes, f"_{major}.{minor}.so")
+    is_other = _SOME_PYTHON.search(path) and not path.endswith(own)
+    is_aside = "include" in path.split("/")[:-1]
     return "foreign" if is_other or is_aside else "unknown"

@@ -588,6 +588,17 @@ def test_an_extension_that_is_gone_beside_its_source(run: Run, venv: Path, tmp_p
 
 
 @SLOW
+def test_debug_data_beside_a_library(run: Run, venv: Path, tmp_path: Path) -> None:
+    """As `objcopy --only-keep-debug` leaves it: the program headers of the whole file, and not its content."""
+    library = shared(tmp_path / "a.so", "int f(void){return 1;}")
+    debug = library.read_bytes()[:2000]
+    files: dict[str, bytes | Path] = {"two/a.so": library, "two/a.so.debug": debug, "two/__init__.py": b""}
+    put(venv, make_wheel(tmp_path, files, name="two", tag=TAG))
+    code, out, _ = run("check", venv, "--why", "two")
+    assert (code, out.startswith("Works: 1 package with native code")) == (0, True)
+
+
+@SLOW
 def test_a_package_whose_library_is_for_another_machine(run: Run, venv: Path, tmp_path: Path) -> None:
     other = build_elf(Library(soname="a.so")).replace(b"\x03\0\x3e\0", b"\x03\0\xb7\0", 1)
     files: dict[str, bytes | Path] = {"arm/__init__.py": b"from . import a", "arm/a.so": other}
