@@ -163,10 +163,20 @@ def _take_out(evaluation: Evaluation, arguments: list[Any], _named: dict[str, An
     return module or UNKNOWN
 
 
-def _add_finder(evaluation: Evaluation, _arguments: list[Any], _named: dict[str, Any]) -> Any:
-    """sys.meta_path.append and insert; setuptools' finder for an editable package has a dictionary of modules."""
+def _add_finder(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    """sys.meta_path.append and insert; for an editable package setuptools' finder has a dictionary of modules.
+
+    scikit-build-core's has two, of sources and of what was built, whose paths are relative to the finder's own directory.
+    """
     evaluation.state.module.has_finder = True
     frame = evaluation.state.frame
+    finder = arguments[-1].names if arguments and isinstance(arguments[-1], Instance) else {}
+    own = posixpath.dirname(frame.module.spec.file) if frame else ""
+    for key in ("known_source_files", "known_wheel_files"):
+        files = finder.get(key)
+        for name, path in files.items() if isinstance(files, dict) else ():
+            if isinstance(name, str) and isinstance(path, str):
+                evaluation.disk.redirected[name] = posixpath.join(own, path)
     mapping = frame.module.names.get("MAPPING") if frame else None
     for name, path in mapping.items() if isinstance(mapping, dict) else ():
         if isinstance(name, str) and isinstance(path, str):

@@ -98,6 +98,7 @@ class Disk(msgspec.Struct):
     :ivar members: by absolute path what returns the content; for a wheel that is looked at where it will be installed.
     :ivar editable: by the names of modules where setuptools' finder for a package that is installed as editable has them: the
         path of a package's directory, or of a module without its ending.
+    :ivar redirected: by the names of modules the files that scikit-build-core's finder has, which is asked before any directory.
     :ivar absent: extensions that their distribution lists and that are gone: an import that comes to one, and to nothing else of
         its name, ends there.
     :ivar looked: by path what identifies each file and directory that was looked at, before it was.
@@ -105,6 +106,7 @@ class Disk(msgspec.Struct):
 
     members: Mapping[str, Callable[[], bytes]] = msgspec.field(default_factory=dict)
     editable: dict[str, str] = msgspec.field(default_factory=dict)
+    redirected: dict[str, str] = msgspec.field(default_factory=dict)
     looked: dict[str, str] = msgspec.field(default_factory=dict)
     absent: frozenset[str] = frozenset()
     _listed: dict[str, dict[str, bool]] = msgspec.field(default_factory=dict)
@@ -168,6 +170,9 @@ def find_module(name: str, search: Sequence[Any], interpreter: Interpreter, disk
     tail = name.rpartition(".")[2]
     if name in interpreter.builtins or name in _FROZEN:
         return Spec(name, "builtin")
+    if file := disk.redirected.get(name):
+        within = (posixpath.dirname(file),) if posixpath.basename(file) == "__init__.py" else None
+        return Spec(name, "source" if file.endswith(".py") else "extension", file, within)
     portions = []
     for directory in search[:_DIRECTORIES]:
         if not isinstance(directory, str):

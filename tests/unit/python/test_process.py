@@ -171,6 +171,28 @@ def test_a_function_in_the_place_of_one_of_site(tmp_path: Path, is_environment: 
     assert start == (["lib.so"] if is_environment else ["other.so", "lib.so"])
 
 
+def test_an_editable_package_of_scikit_build_core(tmp_path: Path) -> None:
+    """Its finder is asked first: the sources lie elsewhere, and beside the finder a directory with the extension alone."""
+    site, project = tmp_path / "site", tmp_path / "project"
+    write_files(project, {"pkg/__init__.py": "from . import core"})
+    finder = f"""import sys
+class Finder:
+    def __init__(self, sources, built):
+        self.known_source_files = sources
+        self.known_wheel_files = built
+def install(sources, built):
+    for finder in sys.meta_path:
+        if finder.known_source_files == sources:
+            return
+    sys.meta_path.insert(0, Finder(sources, built))
+install({{"pkg": "{project}/pkg/__init__.py"}}, {{"pkg.core": "pkg/core.so"}})
+"""
+    write_files(site, {"_editable.py": finder, "_editable.pth": "import _editable", "pkg/core.so": ""})
+    processes = PythonProcesses(python_of(site), cache=FactsCache(None), variables={})
+    processes.read_start()
+    assert opened(processes.read_import("pkg"), site) == [("pkg/core.so", "certain")]
+
+
 def test_editable_packages_of_a_finder_of_setuptools(tmp_path: Path) -> None:
     """MAPPING has a package and a module; what site-packages has comes first, and a name that it lacks is not there."""
     site, project = tmp_path / "site", tmp_path / "project"
