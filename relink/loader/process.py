@@ -176,7 +176,7 @@ class Failure(msgspec.Struct, frozen=True):
             symbol = self.symbols[0]
             return f"{posixpath.basename(symbol.path)} imports {symbol.name}, which nothing there has"
         if self.missing:
-            return f"{join_truncated(list(dict.fromkeys(edge.soname for edge in self.missing)))} not found"
+            return f"{join_truncated(list(dict.fromkeys(map(_name_missing, self.missing))))} not found"
         return self.refused or "the loader stops at an assertion"
 
 
@@ -424,6 +424,12 @@ def _supplier(closure: Closure, bindings: Bindings) -> str:
     used = {supplier for requester, supplier, _ in bindings.bound if requester == symbol.requester}
     unused = [edge.soname for edge in edges if edge.target not in used and edge.soname not in GLIBC_SONAMES]
     return f"{unused[0]} has nothing that it imports" if len(unused) == 1 else ""
+
+
+def _name_missing(edge: Edge) -> str:
+    """Return the name that nothing serves, and why a file of that name does not."""
+    why = next((f" ({tried.reason})" for tried in edge.tried if tried.reason.startswith("wrong ")), "")
+    return edge.soname + why
 
 
 def _missing(closure: Closure, edges: Sequence[Edge]) -> Failure | None:

@@ -148,17 +148,18 @@ class ImportOutcome(msgspec.Struct, frozen=True):
         codes = {"missing": "RLK101", "versions": "RLK301", "symbols": "RLK302", "aborts": "RLK305"}
         for opening in self.failed:
             failure, event = opening.failure, opening.event
+            missing = tuple(_below(name, site) for name in opening.missing)
             subject = event.name
-            if opening.missing:
-                subject = opening.missing[0]
+            if missing:
+                subject = missing[0]
             elif failure.symbols:
                 subject = failure.symbols[0].path
             elif failure.versions:
                 subject = failure.versions[0].requester
             text = f"{opening.why}; {_who(event, site)} opens {_below(event.name, site)}"
             reported = finding(codes.get(failure.cause, "RLK116"), subject, text)
-            step = distribution.command_for(opening.missing) if distribution and opening.missing else None
-            yield replace(reported, subjects=opening.missing or (subject,), step=step)
+            step = distribution.command_for(missing) if distribution and missing else None
+            yield replace(reported, subjects=missing or (subject,), step=step)
         for name, opening in self.lost.items():
             text = f"it does not load ({opening.why}), and {_who(opening.event, site)} goes on without it"
             reported = finding("RLK124", _below(opening.event.name, site), text)
