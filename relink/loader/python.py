@@ -63,6 +63,7 @@ print(json.dumps({
     "file": os.readlink("/proc/self/exe"),
     "implementation": sys.implementation.name,
     "version": sys.version_info[:2],
+    "micro": sys.version_info[2],
     "debug": hasattr(sys, "gettotalrefcount"),
     "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
     "soabi": sysconfig.get_config_var("SOABI") or "",
@@ -96,6 +97,7 @@ class PythonFacts(msgspec.Struct, frozen=True):
     :ivar distributions: the directories that its installation scheme has for them: of modules, and of extension modules.
     :ivar managed: the system's package manager keeps it (PEP 668).
     :ivar full_version: as platform.python_version() has it.
+    :ivar micro: the third part of its version.
     """
 
     file: str
@@ -113,6 +115,7 @@ class PythonFacts(msgspec.Struct, frozen=True):
     distributions: tuple[str, ...] = ()
     managed: bool = False
     full_version: str = ""
+    micro: int = 0
 
     @property
     def directory_version(self) -> str:

@@ -384,18 +384,23 @@ class EnvironmentProcesses:
         for member in files.preload:
             later.dlopen(Dlopen(f"{site}/{member}", os.RTLD_NOW | os.RTLD_GLOBAL))
         carried: set[str] = set()
+        served: set[str] = set()
         for path, event in pending.items():
             parts.setdefault(paths.get(path, ""), "later")
             is_known = parts.get(paths.get(path, "")) != "unknown" or paths.get(path) in gpu
-            opening = self._open_later(later, event, carried if is_known else set())
+            opens: set[str] = set()
+            opening = self._open_later(later, event, opens)
+            carried |= opens if is_known else set()
+            served |= opens
             # Where nothing is known to open it, a library that is not there may be why nothing does.
             if opening and (is_known or opening.failure.cause != "missing"):
                 lost.setdefault(path, opening)
-        for path in carried & {*paths}:
+        for path in served & {*paths}:
             if parts[paths[path]] == "unknown":
-                parts[paths[path]] = "carried"
-                # What maps it has what it lacks by itself, or is told itself.
+                # Alone it may lack what that which maps it has.
                 lost.pop(path, None)
+                if path in carried:
+                    parts[paths[path]] = "carried"
         for member in gpu:
             if parts[member] in ("guarded", "later", "unknown"):
                 parts[member] = "GPU"
@@ -422,14 +427,14 @@ class EnvironmentProcesses:
             tuple(made.events),
         )
 
-    def _open_later(self, process: Process, event: Event, carried: set[str]) -> FailedOpening | None:
-        """Open what the import does not open, in a process that goes on by itself; note in `carried` what this maps.
+    def _open_later(self, process: Process, event: Event, found: set[str]) -> FailedOpening | None:
+        """Open what the import does not open, in a process that goes on by itself; add to `found` what this maps.
 
         An extension module that fails is imported as its own name says.
         """
         later = process.fork()
         opening = _open(later, event)
-        carried |= {posixpath.normpath(entry.path) for entry in later.objects[len(process.objects) :]}
+        found |= {posixpath.normpath(entry.path) for entry in later.objects[len(process.objects) :]}
         if opening is None or event.kind != "extension" or event.file:
             return opening
         later = process.fork()
@@ -633,7 +638,8 @@ def top_modules(name: str, members: Iterable[str], interpreter: Interpreter) -> 
             found[stem] = None
     wanted = canonicalize_name(name)
     own = [top for top in found if canonicalize_name(top) == wanted]
-    return own or [*found]
+    # Tests beside it may need what is not installed (libsass has sasstests).
+    return own or [top for top in found if not top.endswith("tests")] or [*found]
 
 
 def describe_interpreter(target: Target, python: PythonFacts, variables: Mapping[str, str]) -> Interpreter:
@@ -649,6 +655,7 @@ def describe_interpreter(target: Target, python: PythonFacts, variables: Mapping
         builtins=frozenset(python.builtins),
         prefix=python.prefix,
         machine=machine_name(target.header.machine),
+        micro=python.micro,
     )
 
 

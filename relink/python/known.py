@@ -74,8 +74,8 @@ def known_values(interpreter: Interpreter) -> dict[str, Any]:
     """Return the variables that say what platform and which Python this is."""
     return {
         "sys.platform": "linux",
-        "sys.version_info": (*interpreter.version, 0, "final", 0),
-        "sys.version": ".".join(map(str, (*interpreter.version, 0))),
+        "sys.version_info": (*interpreter.version, interpreter.micro, "final", 0),
+        "sys.version": ".".join(map(str, (*interpreter.version, interpreter.micro))),
         "sys.maxsize": (1 << 63) - 1,
         "sys.byteorder": "little",
         "sys.executable": interpreter.program,

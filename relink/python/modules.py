@@ -22,7 +22,7 @@ class Interpreter(msgspec.Struct, frozen=True):
     """What decides which modules a Python finds, and what they are told.
 
     :ivar program: its executable file.
-    :ivar version: major and minor; of other parts of it nothing is asked.
+    :ivar version: major and minor; `micro` has the third part.
     :ivar suffixes: endings of extension modules, in the order in which they are tried (``.cpython-311-x86_64-linux-gnu.so``).
     :ivar path: sys.path without the directory of the script, in order.
     :ivar site_packages: those of `path` whose .pth files are read.
@@ -41,6 +41,7 @@ class Interpreter(msgspec.Struct, frozen=True):
     builtins: frozenset[str]
     prefix: str
     machine: str = "x86_64"
+    micro: int = 0
 
     @property
     def own_suffixes(self) -> tuple[str, ...]:

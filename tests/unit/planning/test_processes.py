@@ -19,6 +19,7 @@ from relink.planning.processes import (
     EnvironmentProcesses,
     ImportOutcome,
     find_part_alone,
+    top_modules,
 )
 from relink.python.facts_cache import FactsCache
 from relink.python.process import PlannedFiles
@@ -227,20 +228,23 @@ def test_a_symbol_that_nothing_has(site: Site, name: str) -> None:
     assert f"{name} imports nowhere, which nothing there has" in found.message
 
 
-def test_a_library_that_relies_on_what_its_user_needs(site: Site) -> None:
+@pytest.mark.parametrize("user", ["pool{}", "libpool.so"])
+def test_a_library_that_relies_on_what_its_user_needs(site: Site, user: str) -> None:
     """Alone it cannot be opened; whoever is opened later and needs it needs the other, too."""
     libs = site.path / "work.libs"
     base = shared(libs / "libbase.so.1", "int base(void){return 1;}")
     upper = shared(libs / "libupper.so.1", "extern int base(void); int upper(void){return base();}")
     suffix = find_target(python=sys.executable).python_facts.suffixes[0]  # type: ignore[union-attr]
-    shared(
-        site.path / f"work/sub/pool{suffix}",
-        "extern int upper(void); int p(void){return upper();}",
-        needed=[upper, base],
-        flags=["-Wl,-rpath,$ORIGIN/../../work.libs"],
-    )
+    source = "extern int upper(void); int p(void){return upper();}"
+    flags = ["-Wl,-rpath,$ORIGIN/../../work.libs"]
+    shared(site.path / "work/sub" / user.format(suffix), source, needed=[upper, base], flags=flags)
     site.write("work/__init__.py", "")
     assert said(site.outcome("work"), site) == []
+
+
+def test_tests_beside_a_module_are_not_imported(tmp_path: Path) -> None:
+    assert top_modules("libsass", ["sass.py", "sasstests.py"], python_of(tmp_path)) == ["sass"]
+    assert top_modules("own-tests", ["sasstests.py"], python_of(tmp_path)) == ["sasstests"]
 
 
 @pytest.mark.parametrize("entry", ["PyInit_core", "other"])
@@ -252,6 +256,19 @@ def test_a_library_that_is_no_module(site: Site, entry: str) -> None:
     failures = ["error RLK116 work/core.so"] if entry == "other" else []
     assert [one.replace(f"{site.path}/", "") for one in said(site.outcome("work"), site)] == failures
     assert not site.imports("work") or entry != "other"
+
+
+def test_a_branch_for_another_release_of_this_python(site: Site) -> None:
+    major, minor, micro = sys.version_info[:3]
+    site.write(
+        "work/__init__.py", f"import sys\nif sys.version_info < {(major, minor, micro)}:\n    import absent\n"
+    )
+    site.write(
+        "next/__init__.py",
+        f"import sys\nif sys.version_info <= {(major, minor, micro)}:\n    import absent\n",
+    )
+    assert site.outcome("work").stopped is None
+    assert (site.outcome("next").stopped is None) == site.imports("next")
 
 
 def test_static_tls_without_room(site: Site) -> None:
