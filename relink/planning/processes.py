@@ -356,7 +356,8 @@ class EnvironmentProcesses:
             refused |= made.refused.keys()
             made = self._import(start, files, paths, refused)
         # What an import does not come to, since it ends before, is told as well.
-        unreached = {name: one for name, one in first.failed.items() if name not in made.refused}
+        ends = made.failed or made.stopped
+        unreached = {name: one for name, one in first.failed.items() if ends and name not in made.refused}
         process, parts, failed = made.process, first.parts | made.parts, made.failed | unreached
         lost, pending = made.lost, made.pending
         stopped = made.stopped

@@ -435,7 +435,7 @@ class Evaluation(msgspec.Struct):
 
     def _raise(self, frame: Frame, node: SyntaxNode | None) -> Signal:
         if not self._handling:
-            lost = frame.lost if frame.is_function and self.state.is_sure else None
+            lost = frame.lost if self.state.is_sure else None
             raise raised_after(lost, self.value(frame, node))
         handled = self._handling[-1][0]
         named = [one for one, name in self._handling if node and node[0] == "Name" and name == node[2]]

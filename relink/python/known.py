@@ -60,6 +60,8 @@ _FLAGS = {
 _COSTLY = re.compile(r"\)[*+{]|\{|\(\?(?!:|P<)|\\\d")
 _REPEATS, _MATCHED = 3, 80
 _LIBRARY = Class("ctypes.CDLL of a library", {}, [])
+_LOADER = Class("importlib.machinery.ExtensionFileLoader of a file", {}, [])
+_PLATFORM = Class("platform.uname_result", {}, [])
 _DISTRIBUTION = Class("importlib.metadata.Distribution", {}, [])
 _IN_C = ("utf_8", "utf8", "ascii", "latin_1", "latin1", "utf_16", "utf_32")  # which str.encode knows itself
 _OBJECT = Class("builtins.object", {}, [])
@@ -217,6 +219,17 @@ def _make_spec(_evaluation: Evaluation, arguments: list[Any], named: dict[str, A
     return Instance(SPEC, {"name": name, "origin": path})
 
 
+def _make_loader(_evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
+    """importlib.machinery.ExtensionFileLoader, which spec_from_loader takes."""
+    return Instance(_LOADER, {"path": take_argument(arguments, named, 1, "path")})
+
+
+def _make_spec_of_loader(_evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
+    name, loader = take_argument(arguments, named, 0, "name"), take_argument(arguments, named, 1, "loader")
+    path = loader.names.get("path") if isinstance(loader, Instance) else UNKNOWN
+    return Instance(SPEC, {"name": name, "origin": path})
+
+
 def _make_finder(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
     """importlib.machinery.FileFinder: of a directory, by pairs of a loader and its suffixes (torchvision)."""
     find = Native("importlib.machinery.FileFinder.find_spec")
@@ -231,6 +244,19 @@ def _find_in_directory(evaluation: Evaluation, arguments: list[Any], _named: dic
     paths = (f"{directory}/{name.rpartition('.')[2]}{suffix}" for suffix in suffixes)
     found = next(filter(evaluation.disk.exists, paths), None)
     return found and Instance(SPEC, {"name": name, "origin": found})
+
+
+def _load_beside(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
+    """numpy.ctypeslib.load_library: of a directory, or of that of a file, by a name that needs no ending."""
+    name = take_argument(arguments, named, 0, "libname")
+    place = take_argument(arguments, named, 1, "loader_path")
+    if not isinstance(name, str) or not isinstance(place, str):
+        return open_library("numpy.ctypeslib")(evaluation, [UNKNOWN], {})
+    directory = place if evaluation.disk.is_directory(place) else posixpath.dirname(place)
+    endings = ("",) if posixpath.splitext(name)[1] else (*evaluation.interpreter.suffixes[:1], ".so")
+    paths = [posixpath.join(directory, f"{name}{ending}") for ending in endings]
+    path = next(filter(evaluation.disk.exists, paths), paths[-1])
+    return open_library("numpy.ctypeslib")(evaluation, [path], {})
 
 
 def _load_nvidia_library(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
@@ -332,6 +358,14 @@ def _find_resource(evaluation: Evaluation, arguments: list[Any], _named: dict[st
     ):
         return UNKNOWN
     return PurePosixPath(module.spec.search[0], *arguments[1:])
+
+
+def _make_partial(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    """functools.partial of a class or a known function, which named arguments alone are given to; or of one more argument."""
+    function, *given = arguments or [UNKNOWN]
+    if len(given) == 1 and isinstance(function, Function | Native):
+        return Bound(given[0], function)
+    return function if not given and isinstance(function, Class | Native) else UNKNOWN
 
 
 def _has_attribute(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
@@ -571,6 +605,10 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "importlib.machinery.FileFinder": _make_finder,
         "importlib.machinery.FileFinder.find_spec": _find_in_directory,
         "importlib.util.module_from_spec": _import_spec,
+        "importlib.machinery.ExtensionFileLoader": _make_loader,
+        "importlib.util.spec_from_loader": _make_spec_of_loader,
+        "pkg_resources.resource_filename": lambda *given: take_argument([_find_resource(*given)], {}, 0, ""),
+        "functools.partial": _make_partial,
         "importlib.metadata.version": _ask_distribution("version"),
         "importlib.metadata.distribution": _find_distribution,
         "importlib.metadata.files": _ask_distribution("files"),
@@ -583,6 +621,8 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "pkgutil.find_loader": _find_spec,
         "cuda.pathfinder._dynamic_libs.load_nvidia_dynamic_lib.load_nvidia_dynamic_lib": _load_nvidia_library,
         "rapidfuzz._feature_detector_cpp.supports": _has_instructions,
+        "numpy.ctypeslib.load_library": _load_beside,
+        "numpy.ctypeslib._ctypeslib.load_library": _load_beside,
         "torch.cuda.is_available": _has_gpu,
         "builtins.__import__": _import,
         "builtins.hasattr": _has_attribute,
@@ -619,6 +659,9 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "platform.system": lambda *_: "Linux",
         "platform.processor": _read_processor,
         "platform.machine": lambda *_: interpreter.machine,
+        "platform.architecture": lambda *_: ("64bit", "ELF"),
+        "platform.uname": lambda *_: Instance(_PLATFORM, {"system": "Linux", "machine": interpreter.machine}),
+        "os.uname": lambda *_: ("Linux", UNKNOWN, UNKNOWN, UNKNOWN, interpreter.machine),
         "platform.python_implementation": lambda *_: "CPython",
         "sysconfig.get_config_var": _compute(config.get),
         "struct.calcsize": _compute({"P": 8, "L": 8, "l": 8, "q": 8}.__getitem__),

@@ -304,6 +304,8 @@ def binary(name: str, left: Any, right: Any) -> Any:
         return right if left else right[:0]
     elif name == "Mult" and isinstance(left, int) and isinstance(right, int):
         return bounded(left * right)
+    elif name in ("Pow", "LShift") and isinstance(left, int) and isinstance(right, int) and 0 <= right < 64:
+        return bounded(left**right if name == "Pow" else left << right)
     elif name in _BINARY and isinstance(left, str | int | list | tuple | set):
         with suppress(TypeError, ZeroDivisionError):
             return bounded(_BINARY[name](left, right))

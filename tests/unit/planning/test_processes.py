@@ -458,7 +458,7 @@ def test_a_file_alone_has_a_part(
     assert find_part_alone(path, image, python_of(tmp_path), machine) == part
 
 
-LATE = "import importlib.machinery, importlib.util\n" + OPEN
+LATE = "import importlib.machinery, importlib.util, sys\n" + OPEN
 
 
 @pytest.mark.few(1, reason="the same of other values")
@@ -496,8 +496,46 @@ except OSError:
     print('it is not here')
 start = found['core'].start
 """,
+        """
+loader = importlib.machinery.ExtensionFileLoader('libcore', os.path.join(HERE, 'libcore.so'))
+importlib.util.module_from_spec(importlib.util.spec_from_loader('libcore', loader))
+""",
+        """
+import functools, platform
+load = functools.partial(ctypes.CDLL, mode=ctypes.RTLD_GLOBAL)
+if platform.uname().system == os.uname()[0] == 'Linux' and platform.architecture()[0] == '64bit':
+    load(os.path.join(HERE, 'libcore.so' if sys.maxsize > 2**32 and 1 << 3 == 8 else 'none.so'))
+""",
+        """
+works = True
+try:
+    ctypes.CDLL(os.path.join(HERE, 'libcore.so'))
+except OSError:
+    works = False
+if not works:
+    raise RuntimeError('it is not here')
+""",
+        """
+for name in ('libcore.so',):
+    try:
+        ctypes.CDLL(os.path.join(HERE, name))
+        break
+    except OSError:
+        pass
+else:
+    raise ImportError('none of them')
+""",
     ],
-    ids=["finder", "spec", "every one fails", "what is not there is taken"],
+    ids=[
+        "finder",
+        "spec",
+        "every one fails",
+        "what is not there is taken",
+        "loader",
+        "tests",
+        "noted",
+        "else",
+    ],
 )
 def test_ways_to_open_a_library_that_fails(site: Site, source: str) -> None:
     """As torchcodec, sglang-kernel and amdsmi have them."""
@@ -513,6 +551,15 @@ def test_what_follows_a_dlopen_that_failed_may_be_caught(site: Site) -> None:
     source = "def load():\n    try:\n        ctypes.CDLL(os.path.join(HERE, 'libcore.so'))\n    except OSError as error:\n"
     source += "        last = error\n    raise last\ntry:\n    load()\nexcept OSError:\n    pass\n"
     site.write("work/__init__.py", LATE + source)
+    assert [found.level for found in site.outcome("work").findings(str(site.path))] == ["warning"]
+
+
+@SLOW
+def test_what_only_a_success_leads_to(site: Site) -> None:
+    lost_extension(site, "work/libcore.so")
+    source = f"try:\n    {opens('libcore.so')}except OSError:\n    pass\nelse:\n    {opens('none.so')}"
+    site.write("work/__init__.py", LATE + source)
+    assert site.imports("work")
     assert [found.level for found in site.outcome("work").findings(str(site.path))] == ["warning"]
 
 

@@ -227,3 +227,30 @@ def test_what_asks_for_the_processor_runs_a_program(tmp_path: Path) -> None:
         },
     )
     assert opened(read_events(tmp_path, "package"), tmp_path) == [("x.so", "certain")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [("'x', HERE", "x.so"), ("'x.so', __file__", "x.so"), ("'y', HERE", "y.cpython-311-x86_64-linux-gnu.so")],
+)
+def test_the_library_that_numpy_loads(tmp_path: Path, arguments: str, expected: str) -> None:
+    head = "import os\nfrom numpy.ctypeslib import load_library\nHERE = os.path.dirname(__file__)\n"
+    files: dict[str, str | bytes] = {
+        "numpy/__init__.py": "",
+        "numpy/ctypeslib.py": "def load_library(libname, loader_path): ...\n",
+        "package/__init__.py": f"{head}load_library({arguments})\n",
+        **dict.fromkeys(("package/x.so", "package/y.so", "package/y.cpython-311-x86_64-linux-gnu.so"), ""),
+    }
+    write_files(tmp_path, files)
+    assert opened(read_events(tmp_path, "package"), tmp_path) == [(f"package/{expected}", "certain")]
+
+
+def test_the_file_that_pkg_resources_names(tmp_path: Path) -> None:
+    source = "import ctypes, pkg_resources\nctypes.CDLL(pkg_resources.resource_filename(__name__, 'x.so'))\n"
+    files: dict[str, str | bytes] = {
+        "pkg_resources.py": "globals().update(made_at_run_time())\n",
+        "package/__init__.py": source,
+        "package/x.so": "",
+    }
+    write_files(tmp_path, files)
+    assert opened(read_events(tmp_path, "package"), tmp_path) == [("package/x.so", "certain")]
