@@ -214,7 +214,6 @@ class EnvironmentProcesses:
     :param files: what a loader sees; with what was read of it before.
     :param variables: the environment variables of the processes; LD_LIBRARY_PATH, LD_PRELOAD and PYTHONPATH count.
     :param tables: the symbols that were read of these files before.
-    :param absent: as in :class:`relink.python.modules.Disk`.
     :raises RootRefusedError: the Python is not a file that the loader accepts.
     """
 
@@ -228,7 +227,6 @@ class EnvironmentProcesses:
         *,
         tables: Tables | None = None,
         planned: PlannedFiles | None = None,
-        absent: frozenset[str] = frozenset(),
     ) -> None:
         self._machine = target.header.machine
         cached = target.cache.entries if target.cache is not None else {}
@@ -240,11 +238,14 @@ class EnvironmentProcesses:
             # As ctypes.util.find_library does where ``ldconfig -p`` names the library (_findSoname_ldconfig).
             find_soname=lambda name: next((one for one in cached if one.startswith(f"lib{name}.")), None),
             planned=planned,
-            absent=absent,
         )
         tables = self.tables = tables or Tables(files)
         # Of files that are not on disk the content has no name.
-        known = remember_dlopens(cache, target) if cache.is_kept and planned is None else None
+        known = (
+            remember_dlopens(cache, target)
+            if cache.is_kept and (planned is None or planned.is_installed)
+            else None
+        )
         self._plain = Process(Environment(target, files), tables, python.file, known=known)
         self._process = self._plain
         library_path = re.split("[:;]", variables.get("LD_LIBRARY_PATH", ""))

@@ -35,14 +35,21 @@ _EXECUTED = (b"import ", b"import\t")
 
 
 class PlannedFiles(msgspec.Struct, frozen=True):
-    """The files of a wheel that is not installed yet.
+    """The files of a wheel that is not installed yet; or, where all is installed, those that are gone.
 
     :ivar members: their contents, by the path that they will have.
     :ivar required: as in :class:`relink.python.evaluation.Evaluation`.
+    :ivar absent: as in :class:`relink.python.modules.Disk`.
     """
 
     members: Mapping[str, Callable[[], bytes]] = msgspec.field(default_factory=dict)
     required: frozenset[str] | None = None
+    absent: frozenset[str] = frozenset()
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether all that is there is on disk."""
+        return not self.members and self.required is None
 
 
 class PythonProcesses:
@@ -52,7 +59,6 @@ class PythonProcesses:
 
     :param variables: the environment variables that they have.
     :param find_soname: returns what ctypes.util.find_library does.
-    :param absent: as in :class:`relink.python.modules.Disk`.
     """
 
     def __init__(
@@ -63,15 +69,14 @@ class PythonProcesses:
         variables: Mapping[str, str],
         find_soname: Callable[[str], str | None] = lambda _: None,
         planned: PlannedFiles | None = None,
-        absent: frozenset[str] = frozenset(),
     ) -> None:
         planned = planned or PlannedFiles()
         self._cache = cache
         # Of files that are not installed yet nothing is remembered.
-        kept = cache.is_kept and planned == PlannedFiles()
+        kept = cache.is_kept and planned.is_installed
         self._answers = Answers(cache, interpreter, variables, find_soname) if kept else None
         looked = self._answers.looked if self._answers else Looked()
-        self._disk = Disk(planned.members, looked=looked.files, absent=absent)
+        self._disk = Disk(planned.members, looked=looked.files, absent=planned.absent)
         self._extensions = ExtensionImports(interpreter, self._disk, cache, self._statements)
         # The start is remembered, and was not followed here.
         self._starts_later = False

@@ -51,6 +51,7 @@ from relink.planning.resolve.context import Layout
 from relink.providers.prefix import soname_stem
 from relink.providers.profiles import add_hints, profile_for
 from relink.python.facts_cache import FactsCache, user_cache_directory
+from relink.python.process import PlannedFiles
 from relink.report.check_text import (
     DOCTOR,
     NOT_FOLLOWED,
@@ -228,7 +229,8 @@ def check_environment(
     read = 0
     with closing(FactsCache(user_cache_directory() / "facts.sqlite")) as cache:
         absent = frozenset(f"{source.path}/{name}" for source in sources for name in source.absent)
-        processes = EnvironmentProcesses(target, python, files, os.environ, cache, absent=absent)
+        planned = PlannedFiles(absent=absent)
+        processes = EnvironmentProcesses(target, python, files, os.environ, cache, planned=planned)
         tops = {
             source.dist_info: modules
             for source in (named if imports else ())
