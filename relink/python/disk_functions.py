@@ -36,6 +36,14 @@ def read_content(evaluation: Evaluation, path: str) -> Any:
     return UNKNOWN
 
 
+def find_library_beside(evaluation: Evaluation, name: str, place: str) -> str:
+    """Return the path that numpy.ctypeslib.load_library opens: in a directory, or in that of a file, without or with an ending."""
+    directory = place if evaluation.disk.is_directory(place) else posixpath.dirname(place)
+    endings = ("",) if posixpath.splitext(name)[1] else (*evaluation.interpreter.suffixes[:1], ".so")
+    paths = [posixpath.join(directory, f"{name}{ending}") for ending in endings]
+    return next(filter(evaluation.disk.exists, paths), paths[-1])
+
+
 def ask_disk(question: Callable[[Evaluation, str], Any]) -> Known:
     """Return what asks something of the file at a path; the current directory of the process has none."""
 

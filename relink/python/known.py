@@ -17,7 +17,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from relink.python.disk_functions import disk_functions, read_content, take_argument
+from relink.python.disk_functions import disk_functions, find_library_beside, read_content, take_argument
 from relink.python.evaluation import Evaluation, Known
 from relink.python.expressions import TURNS, enter_context, item, read_variable
 from relink.python.modules import Interpreter, Spec, SpecKind, find_module
@@ -250,12 +250,8 @@ def _load_beside(evaluation: Evaluation, arguments: list[Any], named: dict[str, 
     """numpy.ctypeslib.load_library: of a directory, or of that of a file, by a name that needs no ending."""
     name = take_argument(arguments, named, 0, "libname")
     place = take_argument(arguments, named, 1, "loader_path")
-    if not isinstance(name, str) or not isinstance(place, str):
-        return open_library("numpy.ctypeslib")(evaluation, [UNKNOWN], {})
-    directory = place if evaluation.disk.is_directory(place) else posixpath.dirname(place)
-    endings = ("",) if posixpath.splitext(name)[1] else (*evaluation.interpreter.suffixes[:1], ".so")
-    paths = [posixpath.join(directory, f"{name}{ending}") for ending in endings]
-    path = next(filter(evaluation.disk.exists, paths), paths[-1])
+    are_known = isinstance(name, str) and isinstance(place, str)
+    path = find_library_beside(evaluation, name, place) if are_known else UNKNOWN
     return open_library("numpy.ctypeslib")(evaluation, [path], {})
 
 
