@@ -37,7 +37,7 @@ def read_content(evaluation: Evaluation, path: str) -> Any:
 
 
 def find_library_beside(evaluation: Evaluation, name: str, place: str) -> str:
-    """Return the path that numpy.ctypeslib.load_library opens: in a directory, or in that of a file, without or with an ending."""
+    """Return what numpy.ctypeslib.load_library opens: in a directory, or in that of a file, without or with an ending."""
     directory = place if evaluation.disk.is_directory(place) else posixpath.dirname(place)
     endings = ("",) if posixpath.splitext(name)[1] else (*evaluation.interpreter.suffixes[:1], ".so")
     paths = [posixpath.join(directory, f"{name}{ending}") for ending in endings]
