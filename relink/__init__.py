@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 # Written here and not looked up among what is installed: importlib.metadata takes as long to load as Python itself.
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _HOMES = {
     "Options": "relink.planning.options",
