@@ -225,7 +225,7 @@ def build_context(case: Case) -> ResolveContext:
             target,
             files,
             lambda soname: vendor_that_has(soname) is not None,
-            as_it_is=case.as_it_is,
+            is_verified=case.command == "verify",
         ),
         member_directories=frozenset(
             os.path.dirname(layout.path_of(member))

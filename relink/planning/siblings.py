@@ -61,13 +61,13 @@ def find_siblings(
     files: Files,
     is_vendors: Callable[[str], bool],
     *,
-    as_it_is: bool = False,
+    is_verified: bool = False,
 ) -> tuple[Sibling, ...]:
     """Return the packages whose import maps libraries that ELF members need and that the wheel says it needs.
 
     :param images: the ELF members of the wheel.
     :param is_vendors: soname → whether a vendor's product comes with it.
-    :param as_it_is: nothing is linked anew, so that a vendor's library comes with a package that METADATA requires, too.
+    :param is_verified: the wheel is judged as it is, so that a vendor's library comes with a package that METADATA requires, too.
     """
     own = canonicalize_name(source.name.distribution)
     names = {posixpath.basename(member) for member in images}
@@ -86,11 +86,8 @@ def find_siblings(
     }
     others = {soname: member for soname, member in unknown.items() if not is_vendors(soname)}
     siblings += _find_hosts(source, others, target, files)
-    absent = unknown if as_it_is else others
-    return (
-        *siblings,
-        *_find_absent(source, [one for one in absent if not find_sibling(siblings, one)], target),
-    )
+    absent = [one for one in (unknown if is_verified else others) if not find_sibling(siblings, one)]
+    return (*siblings, *(_find_absent(source, absent, target, begins=is_verified) if absent else ()))
 
 
 def may_map_other_copies(
@@ -139,10 +136,14 @@ def _find_hosts(
                 break
 
 
-def _find_absent(source: MemberSource, sonames: Iterable[str], target: Target) -> Iterator[Sibling]:
+def _find_absent(
+    source: MemberSource, sonames: Iterable[str], target: Target, *, begins: bool
+) -> Iterator[Sibling]:
     """Yield the packages that METADATA requires, that are not installed, and that have the names of libraries.
 
     libtriton.so is of triton-rocm, and libcufft.so.12 of cuda-toolkit[cufft].
+
+    :param begins: the library's name may go on, as that of libnvshmem_host.so.3 of nvidia-nvshmem-cu13.
     """
     sites = target.python_facts.site_packages if target.python_facts is not None else ()
     words: dict[str, set[str]] = {}
@@ -154,8 +155,8 @@ def _find_absent(source: MemberSource, sonames: Iterable[str], target: Target) -
     for soname in sonames:
         stem = soname_stem(soname).removeprefix("lib").removesuffix(".so").lower()
         exact = (name for name, parts in words.items() if stem in parts)
-        begins = (name for name, parts in words.items() if stem.startswith(tuple(filter(_is_telling, parts))))
-        if (named := next(chain(exact, begins), None)) is not None:
+        longer = (name for name, parts in words.items() if stem.startswith(tuple(filter(_is_telling, parts))))
+        if (named := next(chain(exact, longer if begins else ()), None)) is not None:
             brought.setdefault(named, []).append(soname)
     for name, several in brought.items():
         if not any(find_distribution(site, name, target) for site in sites):
