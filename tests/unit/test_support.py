@@ -171,7 +171,8 @@ def test_a_test_that_leaves_fails(tmp_path: Path) -> None:
     )
     # A conftest.py applies to what lies below it: this one takes the place of tests/conftest.py.
     (tmp_path / "conftest.py").write_text(
-        "from tests.conftest import _offline, emitted, pytest_configure\n__all__ = ['_offline', 'emitted']\n"
+        "from tests.conftest import _offline, emitted, empty_lists, pytest_configure\n"
+        "__all__ = ['_offline', 'emitted', 'empty_lists']\n"
     )
     command = [
         sys.executable,
