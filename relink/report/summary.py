@@ -16,7 +16,7 @@ from relink.loader.target import GLIBC_SONAMES
 from relink.providers.distribution import FAMILIES
 from relink.providers.prefix import major_minor
 from relink.system.findings.model import RULES, Cause, Finding, Level, causes
-from relink.system.text import group_pairs, join_truncated, join_with_and, pluralize
+from relink.system.text import group_pairs, join_some, join_truncated, join_with_and, pluralize
 
 # Names in annotations only; importing them would make every command start more slowly.
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def _with_losses(loads: str, every: Iterable[Cause]) -> str:
     reported = (finding for cause in every for finding in cause.findings)
     lost = list(dict.fromkeys(finding.without for finding in reported if finding.without))
     word, *rest = loads.split(";", 1)
-    return ";".join((f"{word}, without {join_with_and(lost)}", *rest)) if lost else loads
+    return ";".join((f"{word}, without {join_some(lost, 4)}", *rest)) if lost else loads
 
 
 def _installing(report: Report) -> tuple[str | None, tuple[str, ...]]:

@@ -11,9 +11,8 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
 from glob import escape
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from relink.planning.model import Plan, TargetFacts, read_plan
 from relink.planning.options import Options, check_trust
 from relink.planning.processes import apply_import, follow_wheel
 from relink.planning.reading import read_members, read_wheel
-from relink.planning.resolve.context import Layout
+from relink.planning.resolve.context import Layout, ResolveContext
 from relink.planning.resolve.strategy import find_assumed_kind
 from relink.planning.site import find_environment_python, find_environment_site, find_own_site
 from relink.planning.wheel_plan import describe_target, describe_wheel
@@ -49,7 +48,7 @@ from relink.system.programs import DEMO, make_named_environment
 from relink.system.safe_open import read_text
 from relink.system.sandbox.start import Sandbox, find_sandbox, sandbox_findings
 from relink.system.shipped_files import shipped_directory
-from relink.vendors.registry import VENDORS, find_local_gpus
+from relink.vendors.registry import VENDORS, find_driver_vendor, find_local_gpus
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 
@@ -134,12 +133,17 @@ def _ask_loader(
     imported = assessed.imported or follow_wheel(wheel, assessed.context)
     if imported is not None:
         context = assessed.context
-        promised = partial(find_assumed_kind, context)
-        outcome = imported.keep_failures(lambda one: not (one.missing and all(map(promised, one.missing))))
+        outcome = imported.keep_failures(lambda one: not _is_promised(one.missing, context))
         found = apply_import(found, outcome, context.layout.site_packages, distribution=context.distribution)
     hinted = add_hints(found, assessed.context.profile)
     findings = select_findings(tuple(hinted), options.select, options.ignore)
     return VerifiedWheel(str(path), describe_target(case.target), result.maps, findings, made_from), assessed
+
+
+def _is_promised(sonames: Collection[str], context: ResolveContext) -> bool:
+    """Whether nothing is missing but what the user or packages that are not installed bring, and libraries of a driver."""
+    promised = {soname for soname in sonames if find_assumed_kind(context, soname)}
+    return bool(promised) and all(map(find_driver_vendor, {*sonames} - promised))
 
 
 def check_tree(directory: Path, options: Options) -> tuple[VerifiedWheel, Verdict]:

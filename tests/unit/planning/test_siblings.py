@@ -319,14 +319,15 @@ def test_a_package_that_no_profile_is_about(
     [
         (("cuda-toolkit[cufft]==13.*", "nvidia-nvshmem-cu13"), []),
         (("cuda-toolkit[cublas]==13.*", "nvidia-nvshmem-cu13"), ["libcufft.so.12"]),
-        ((), ["libcufft.so.12", "libnvshmem_host.so.3"]),
+        ((), ["libcuda.so.1", "libcufft.so.12", "libnvshmem_host.so.3"]),
     ],
 )
 def test_what_required_packages_of_a_vendor_bring(
     tmp_path: Path, requires: tuple[str, ...], missing: list[str]
 ) -> None:
     """A wheel that is judged alone is installed with what METADATA requires; what is not there has to have the name."""
-    gone = [shared(tmp_path / "gone" / name, "") for name in ("libcufft.so.12", "libnvshmem_host.so.3")]
+    names = ("libcufft.so.12", "libnvshmem_host.so.3", "libcuda.so.1")
+    gone = [shared(tmp_path / "gone" / name, "") for name in names]
     extension = shared(
         tmp_path / "ext.so", "int f(void){return 1;}", needed=gone, flags=["-Wl,--no-as-needed"]
     )
