@@ -31,7 +31,6 @@ from relink.planning.resolve.context import OptionalMember, ResolveContext, read
 from relink.planning.resolve.decide import ALONE, PlanDraft
 from relink.planning.resolve.import_findings import advise_relinking_first
 from relink.planning.siblings import list_sibling_paths, read_required
-from relink.providers.distribution import Distribution
 from relink.providers.prefix import soname_stem
 from relink.providers.profiles import profile_for
 from relink.python.events import Event
@@ -140,11 +139,8 @@ class ImportOutcome(msgspec.Struct, frozen=True):
             line = f"{when:<11} {_below(event.name, site)} ({event.by}, {_who(event, site)})"
             yield f"{line}: {why}" if why else line
 
-    def findings(self, site: str, distribution: Distribution | None = None) -> Iterator[Finding]:
-        """Yield what ends the import as errors, and RLK124 for each thing that the package does without.
-
-        :param distribution: whose packages may bring what is missing.
-        """
+    def findings(self, site: str) -> Iterator[Finding]:
+        """Yield what ends the import as errors, and RLK124 for each thing that the package does without."""
         codes = {"missing": "RLK101", "versions": "RLK301", "symbols": "RLK302", "aborts": "RLK305"}
         for opening in self.failed:
             failure, event = opening.failure, opening.event
@@ -158,8 +154,7 @@ class ImportOutcome(msgspec.Struct, frozen=True):
                 subject = failure.versions[0].requester
             text = f"{opening.why}; {_who(event, site)} opens {_below(event.name, site)}"
             reported = finding(codes.get(failure.cause, "RLK116"), subject, text)
-            step = distribution.command_for(missing) if distribution and missing else None
-            yield replace(reported, subjects=missing or (subject,), step=step)
+            yield replace(reported, subjects=missing or (subject,))
         for name, opening in self.lost.items():
             text = f"it does not load ({opening.why}), and {_who(opening.event, site)} goes on without it"
             reported = finding("RLK124", _below(opening.event.name, site), text)
@@ -537,14 +532,12 @@ def apply_import(
     of_files: Sequence[Finding] = (),
     *,
     is_installed: bool = False,
-    distribution: Distribution | None = None,
 ) -> list[Finding]:
     """Return the findings about single files, and what becomes of the import.
 
     Those errors go that the process which imports the package has not, where that is seen.
 
     :param of_files: findings that stay: about files that cannot be read.
-    :param distribution: whose packages bring missing libraries of the system.
     :param is_installed: what opens these files is there, so that an import which opens none of them is seen as well.
     """
     kept = list(findings)
@@ -582,7 +575,7 @@ def apply_import(
     # What the planner says of the vendor's libraries says more than the process does.
     kept += [
         reported
-        for reported in outcome.findings(site, distribution)
+        for reported in outcome.findings(site)
         if not (told & {*reported.subjects, reported.subject} or reported.code in codes)
     ]
     return kept

@@ -102,7 +102,8 @@ def plan_wheel(case: Case, find_places: FindPlaces | None) -> PreparedPlan:
         ways = _find_other_prefix(planned, case, replan, trace)
         planned = replace(planned, ways_out=ways or find_ways_out(planned, case.options, replan, trace))
     planned = keep_what_helps(planned, case.options, replan, trace)
-    return replace(planned, attempts=tuple(trace.attempts))
+    plan = replace(planned.plan, findings=planned.context.name_packages(planned.plan.findings))
+    return replace(planned, plan=plan, attempts=tuple(trace.attempts))
 
 
 def _plan_once(case: Case, trace: Trace) -> PreparedPlan:

@@ -19,7 +19,6 @@ import shutil
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
-from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -74,18 +73,17 @@ class Distribution(msgspec.Struct, frozen=True):
             suite = "" if answer is None or answer.strip() else None
         return None if suite is None else f"{installer} {f'-t {suite} ' if suite else ''}{package}"
 
-    def command_for(self, sonames: Sequence[str]) -> str | None:
-        """Return the command that installs libraries of the system, or None where this machine's lists lack a package for one."""
+    def find_packages(self, sonames: Iterable[str]) -> dict[str, str]:
+        """Return, of libraries of the system, soname → the package that this machine's lists have for it."""
         if self.family != "debian" or not self.is_here or shutil.which("apt-cache") is None:
-            return None
-        # One question for every library, since each takes up to a second.
+            return {}
+        # Two questions for all libraries, since each takes up to a second.
         known = {*(_ask("apt-cache", "pkgnames", "lib") or "").split()}
-        names = [[name for name in list_debian_names(soname) if name in known] for soname in sonames]
-        every = tuple(dict.fromkeys(chain.from_iterable(names)))
-        packages = [
-            next((one for one in several if _apt_suite(one, "", every) == ""), "") for several in names
-        ]
-        return f"{FAMILIES[self.family]} {' '.join(dict.fromkeys(packages))}" if all(packages) else None
+        names = {soname: known.intersection(list_debian_names(soname)) for soname in sonames}
+        every = tuple(sorted(set().union(*names.values())))
+        there = [name for name in every if _apt_suite(name, "", every) == ""]
+        # With t64 before the name that may be left of an older release.
+        return {soname: max(found) for soname, among in names.items() if (found := among.intersection(there))}
 
 
 def list_debian_names(soname: str) -> tuple[str, ...]:

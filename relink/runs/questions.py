@@ -129,14 +129,13 @@ def _ask_loader(
     # What the loader says of something that was found already is said once.
     known = {(reported.code, reported.subject) for reported in assessed.found}
     more = [one for one in result.findings if (one.code, one.subject) not in known]
-    found = [*assessed.found, *more, *sandbox_findings(sandbox)]
-    imported = assessed.imported or follow_wheel(wheel, assessed.context)
+    found, context = [*assessed.found, *more, *sandbox_findings(sandbox)], assessed.context
+    imported = assessed.imported or follow_wheel(wheel, context)
     if imported is not None:
-        context = assessed.context
         outcome = imported.keep_failures(lambda one: not _is_promised(one.missing, context))
-        found = apply_import(found, outcome, context.layout.site_packages, distribution=context.distribution)
-    hinted = add_hints(found, assessed.context.profile)
-    findings = select_findings(tuple(hinted), options.select, options.ignore)
+        found = apply_import(found, outcome, context.layout.site_packages)
+    hinted = context.name_packages((*add_hints(found, context.profile),))
+    findings = select_findings(hinted, options.select, options.ignore)
     return VerifiedWheel(str(path), describe_target(case.target), result.maps, findings, made_from), assessed
 
 

@@ -427,19 +427,13 @@ def _checked(
     has_source = any(one in source.members for top in tops for one in (f"{top}.py", f"{top}/__init__.py"))
     if has_source and not (gpu or outcome.stopped or outcome.failed):
         files_found = tuple(_tell_unused(one, wheel.images) for one in files_found)
-    every = apply_import(
-        assessed.found,
-        outcome,
-        str(source.path),
-        files_found,
-        is_installed=True,
-        distribution=assessed.context.distribution,
-    )
+    every = apply_import(assessed.found, outcome, str(source.path), files_found, is_installed=True)
     unserved = [file.path for file in assessed.files if not file.served]
     picked = pick_findings(python, files, assessed.context.vendor, unserved)
     if imported is not None and imported.error is not None:
         every.append(finding("RLK555", name, imported.error))
     findings = _selected([*every, *add_hints(picked, assessed.context.profile)], options)
+    findings = assessed.context.name_packages(findings)
     loaded = [*outcome.mapped, *(pair for file in assessed.files if file.served for pair in file.closure)]
     vendor = assessed.context.vendor
     runtime = vendor.libraries.runtime

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -23,9 +23,10 @@ from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
 from relink.loader.target import Target
 from relink.planning.siblings import Sibling
-from relink.providers.distribution import Distribution
+from relink.providers.distribution import FAMILIES, Distribution
 from relink.providers.prefix import Provider, find_serving_providers, soname_stem
 from relink.providers.profiles import NO_PROFILE, Profile
+from relink.system.findings.model import Finding
 from relink.system.text import group_pairs
 from relink.vendors.protocol import NO_VENDOR, OptionalLibrary, Vendor
 from relink.wheel.naming import WheelName
@@ -309,11 +310,22 @@ class ResolveContext(msgspec.Struct, frozen=True, dict=True):
         of = f" of {self.vendor.product} {release.release}" if release else ""
         return f"{soname}{of} ({self.layout.shown(path)})"
 
-    def command_for(self, soname: str) -> str | None:
-        """Return the command of the target's distribution that installs a library, or None where none is known."""
-        if self.vendor.libraries.has(soname):
-            return self.vendor.libraries.install(soname, self.distribution, self.providers)
-        return self.distribution.command_for([soname]) if self.distribution else None
+    def name_packages(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+        """Return findings with the command that installs missing libraries of the system, where its lists have them."""
+        lost = [one for one in findings if one.code == "RLK101" and one.level == "error" and not one.step]
+        sonames = {name for one in lost for name in one.subjects if not self.vendor.libraries.has(name)}
+        distribution = self.distribution
+        if distribution is None or distribution.family is None or not sonames:
+            return (*findings,)
+        packages, installer = distribution.find_packages(sorted(sonames)), FAMILIES[distribution.family]
+
+        def with_step(found: Finding) -> Finding:
+            step = " ".join([str(installer), *dict.fromkeys(packages[name] for name in found.subjects)])
+            return replace(found, step=step, remedy=f"{found.remedy} On {distribution.name}: {step}.")
+
+        return tuple(
+            with_step(one) if one in lost and packages.keys() >= {*one.subjects} else one for one in findings
+        )
 
     def provider_path(self, soname: str) -> str | None:
         """Return the library that serves `soname`: of the first provider that has it; a runtime of the first one alone."""

@@ -214,7 +214,7 @@ def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> 
             yield finding("RLK114", soname, f"--substitute {soname}={new}: {reason}")
         else:
             remedy = _missing_remedy(context, soname, decision)
-            step = context.command_for(soname)
+            step = context.vendor.libraries.install(soname, context.distribution, context.providers)
             yield finding("RLK101", soname, message, remedy, brief=brief, step=step)
 
 
@@ -241,8 +241,6 @@ def _missing_remedy(context: ResolveContext, soname: str, decision: Substitution
             f"--substitute {soname}={decision.candidate}; else u{use[1:]}."
         )
     where = context.vendor.libraries.where_to_get(soname, context.distribution, context.providers)
-    if where is None and context.distribution and (command := context.command_for(soname)):
-        where = f"On {context.distribution.name}: {command}."
     return f"{remedy or RULES['RLK101'].fix}{f' {where}' if where else ''}"
 
 
