@@ -147,10 +147,8 @@ def _find_absent(
     """
     sites = target.python_facts.site_packages if target.python_facts is not None else ()
     words: dict[str, set[str]] = {}
-    for _, requirement in read_metadata(read_member(source, f"{source.dist_info}/METADATA")).requirements():
-        if "extra" not in str(requirement.marker):
-            required = canonicalize_name(requirement.name)
-            words.setdefault(required, set()).update(required.split("-"), requirement.extras)
+    for name, extras in read_metadata(read_member(source, f"{source.dist_info}/METADATA")).required_extras():
+        words.setdefault(name, set()).update(name.split("-"), extras)
     brought: dict[str, list[str]] = {}
     for soname in sonames:
         stem = soname_stem(soname).removeprefix("lib").removesuffix(".so").lower()

@@ -49,9 +49,13 @@ class Metadata(msgspec.Struct, frozen=True):
 
     def required(self) -> Iterator[str]:
         """Yield the normalized names of the distributions that are required without an extra."""
+        return (name for name, _ in self.required_extras())
+
+    def required_extras(self) -> Iterator[tuple[str, set[str]]]:
+        """Yield the same names, each with the extras of theirs that are required."""
         for _, requirement in self.requirements():
             if "extra" not in str(requirement.marker):
-                yield canonicalize_name(requirement.name)
+                yield canonicalize_name(requirement.name), requirement.extras
 
 
 class _Field(msgspec.Struct, frozen=True):
