@@ -8,7 +8,6 @@ have no end.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
@@ -23,7 +22,7 @@ from relink.python.answers import AskedVariables
 from relink.python.events import STRICTNESS, Event, EventKind, When
 from relink.python.expressions import EXPRESSIONS, TURNS, enter_context
 from relink.python.modules import Disk, Interpreter, Spec, find_module
-from relink.python.syntax import Nodes, SyntaxNode
+from relink.python.syntax import Nodes, SyntaxNode, UnreadableSourceError, read_body
 from relink.python.values import (
     LARGEST_VALUE,
     MISSING,
@@ -666,15 +665,19 @@ class Evaluation(msgspec.Struct):
             module.bodies = self.read_bodies(module.spec.file)
         body = module.bodies[function.number]
         if isinstance(body, str):
-            if state.calls and not function.opens and len(body) > _SHORT:
+            try:
+                longest = _SHORT if state.calls and not function.opens else None
+                body = read_body(module.bodies, function.number, longest)
+            except UnreadableSourceError as error:
+                self.record("unknown", f"{module.spec.file}: {error}", "source")
                 return UNKNOWN
-            body = module.bodies[function.number] = json.loads(body)
+            if body is None:
+                return UNKNOWN
         names = bind_arguments(function, arguments, named)
         prefix = function.name.removeprefix(f"{function.module.name}.") + ".<locals>."
         frame = Frame(function.module, names, function.outer, is_function=True, prefix=prefix)
-        before = state.steps
-        state.steps = min(before, _CALL_STEPS)
-        limit = state.steps
+        before, limit = state.steps, min(state.steps, _CALL_STEPS)
+        state.steps = limit
         state.calls += 1
         when, count = state.when, len(state.module.events)
         try:

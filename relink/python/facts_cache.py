@@ -8,7 +8,6 @@ not read; it may be deleted at any time.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sqlite3
 import stat
@@ -18,12 +17,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 _TABLE = "create table if not exists facts (file text primary key, facts blob not null) without rowid"
 LIMIT = 256 << 20
 """Bytes of the file: past that, what the process has not used goes. One environment of 4 GB has 42 MB."""
 _WAIT = 5.0  # seconds for another process of relink
 # What readers make of a file: a new number makes every older entry unknown.
-_EDITION = f"11:{sys.version_info[0]}.{sys.version_info[1]}"
+_EDITION = f"12:{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def user_cache_directory() -> Path:
@@ -60,11 +61,10 @@ class FactsCache:
         facts = self._new.get(f"{kind}:{key}") or self._remembered(f"{kind}:{key}")
         if facts is not None:
             with contextlib.suppress(zlib.error, ValueError, RecursionError):
-                return json.loads(zlib.decompress(facts))
+                return msgspec.json.decode(zlib.decompress(facts))
         found = read()
         for one, data in found.items():
-            text = json.dumps(data, separators=(",", ":"))
-            self._new[f"{one}:{key}"] = zlib.compress(text.encode(), 1)
+            self._new[f"{one}:{key}"] = zlib.compress(msgspec.json.encode(data), 1)
         return found[kind]
 
     @property

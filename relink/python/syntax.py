@@ -4,6 +4,11 @@ A node is a list: the class of ast, its line, and the fields that `_FIELDS` name
 operator is its name. The bodies of functions stand apart, each as JSON text, since few of them are called during an import:
 the node of a function has the number of its body.
 
+Most bodies are not even parsed, which takes two thirds of the time: they are cut out of the text by their indentation, and
+:func:`read_body` parses those that are called. A cut counts only where the parser finds a function without a body on just that
+line; else the whole text is parsed. An error of grammar in a body that is not called is not seen, but for the last body of a
+source, where a truncated one ends.
+
 A source is input of a stranger. Its size, tokens and depth are bounded before ast.parse, which takes some 200 bytes of memory
 for a token; what is larger than any real module cannot be read, as what is not of the grammar of the Python that runs relink.
 """
@@ -15,7 +20,8 @@ import codecs
 import json
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
 
 SyntaxNode: TypeAlias = list[Any]
@@ -27,7 +33,15 @@ SOURCE_LIMIT = 4 << 20
 # Tokens of a source; below so many bytes they are not counted.
 _TOKENS = 750_000
 _STRING = 4096  # characters of a constant
+_SURROGATE = re.compile(r"[\ud800-\udfff]")  # no text of JSON has one
 _TOKEN = re.compile(rb"\w+|[^\w\s]")
+# The head of a function, whose last line ends with a colon, and the lines of its body, which begin further to the right.
+_FUNCTION = re.compile(
+    r"^([ \t]*+)(?:async[ \t]++)?+def[ \t](?:[^\n]*+\n(?:\1[ \t]|(?=\1\)))){0,60}?[^\n]*\)[^\n:)]*:[ \t]*(?:#[^\n]*)?\n"
+    r"((?:(?:\1[ \t][^\n]*|[ \t]*)\n)++)",
+    re.MULTILINE,
+)
+_CUT = 80  # characters of a body that is worth it
 _COOKIE = re.compile(
     rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)"
 )  # Python's reference, "Encoding declarations"
@@ -39,6 +53,7 @@ _OPENERS = frozenset(
     }
 )
 """The names by which a function opens a library or imports a module."""
+_IMPORT = re.compile(r"(?:^|[;:])[ \t]*+(?:from|import)\b", re.MULTILINE)
 _FIELDS: dict[str, tuple[str, ...]] = {
     "Expr": ("value",),
     "Assign": ("targets", "value"),
@@ -101,6 +116,10 @@ _PLANS: dict[type, tuple[str, bool, tuple[str, ...]]] = {
 }
 
 
+class _WrongCutError(Exception):
+    """Something else than the body of a function was cut out."""
+
+
 class UnreadableSourceError(ValueError):
     """A source that cannot be parsed: too large, nested too deep, or of another Python; the message says why."""
 
@@ -108,22 +127,85 @@ class UnreadableSourceError(ValueError):
 def parse_source(data: bytes) -> tuple[list[SyntaxNode], list[str]]:
     """Return the statements of a module that decide what its import loads, and the bodies of its functions.
 
+    A body is JSON text, or its line and its source.
+
     :raises UnreadableSourceError: as the class says.
     """
     if len(data) > SOURCE_LIMIT:
         raise UnreadableSourceError(f"larger than {SOURCE_LIMIT >> 20} MiB")
     if len(data) > _TOKENS and sum(1 for _ in _TOKEN.finditer(data)) > _TOKENS:
         raise UnreadableSourceError(f"more than {_TOKENS} tokens")
+    with _named_errors():
+        text = _decode(data)
+        with suppress(SyntaxError, _WrongCutError):
+            return _reduce_source(*_cut_bodies(text))
+        return _reduce_source(text, {})
+
+
+def read_body(bodies: list[Any], number: int, longest: int | None = None) -> Nodes | None:
+    """Return the body of a function, which is kept in place of its text; the bodies inside of a cut one are added.
+
+    :param longest: characters of JSON text; None is returned for a longer one.
+    :raises UnreadableSourceError: as for a source.
+    """
+    if not bodies[number].startswith("["):
+        with _named_errors():
+            _Reduction(bodies).parse_body(number)
+    if longest is not None and len(bodies[number]) > longest:
+        return None
+    bodies[number] = json.loads(bodies[number])
+    nodes: Nodes = bodies[number]
+    return nodes
+
+
+@contextmanager
+def _named_errors() -> Iterator[None]:
+    """Raise the errors of the parser, and of what is nested too deep for it, as :class:`UnreadableSourceError`."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(_decode(data))
-        reduction = _Reduction()
-        return reduction.reduce(tree.body), reduction.bodies
+        yield
     except (SyntaxError, ValueError) as error:
         raise UnreadableSourceError(f"not of this Python's grammar ({error})") from error
     except (RecursionError, MemoryError) as error:
         raise UnreadableSourceError("nested too deep") from error
+
+
+def _parse(text: str) -> list[ast.stmt]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text).body
+
+
+def _reduce_source(text: str, cuts: dict[int, str]) -> tuple[list[SyntaxNode], list[str]]:
+    reduction = _Reduction([], cuts)
+    statements: list[SyntaxNode] = reduction.reduce(_parse(text))
+    if cuts:
+        raise _WrongCutError
+    return statements, reduction.bodies
+
+
+def _cut_bodies(text: str) -> tuple[str, dict[int, str]]:
+    """Return a source without the bodies of functions, with as many lines, and by a function's line its body and the body's line.
+
+    :raises _WrongCutError: a line may not end where it seems to.
+    """
+    text = text.replace("\r\n", "\n")
+    if "\r" in text:
+        raise _WrongCutError
+    cuts: dict[int, str] = {}
+    parts: list[str] = []
+    done, line = 0, 1
+    for found in _FUNCTION.finditer(text):
+        body = found[2]
+        goes_on = body.count('"""') % 2 or body.count("'''") % 2 or body.endswith("\\\n")
+        if goes_on or len(body) < _CUT or found.end() == len(text):
+            continue
+        line += text.count("\n", done, found.start())
+        start = line + text.count("\n", found.start(), found.start(2))
+        lines = body.count("\n")
+        cuts[line] = f"{start}\n{body}"
+        parts += (text[done : found.start(2)], found[1], " ...", "\n" * lines)
+        done, line = found.end(), start + lines
+    return "".join((*parts, text[done:])), cuts
 
 
 def _decode(data: bytes) -> str:
@@ -145,12 +227,16 @@ def _decode(data: bytes) -> str:
 class _Reduction:
     """Turns nodes of ast into lists.
 
+    :ivar bodies: those of the functions, which are added to.
+    :ivar cuts: the bodies that were cut out and are not met yet, by the line of the function.
     :ivar opens: a name of `_OPENERS` or an import was met.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bodies: list[Any], cuts: dict[int, str] | None = None) -> None:
+        self.bodies, self.cuts = bodies, cuts or {}
         self.opens = False
-        self.bodies: list[str] = []
+        # Lines of the source before what is parsed.
+        self._above = 0
 
     def reduce(self, node: Any) -> Any:
         kind = node.__class__
@@ -159,18 +245,18 @@ class _Reduction:
                 node = [one for one in node if not _is_nothing(one)]
             return [*map(self.reduce, node)]
         if kind is ast.Constant:
-            return ["Constant", node.lineno, node.value] if _is_plain(node.value) else None
+            return ["Constant", self._above + node.lineno, node.value] if _is_plain(node.value) else None
         if kind is ast.Name:
             self.opens |= node.id in _OPENERS
-            return ["Name", node.lineno, node.id]
+            return ["Name", self._above + node.lineno, node.id]
         if kind is ast.Attribute:
             self.opens |= node.attr in _OPENERS
-            return ["Attribute", node.lineno, self.reduce(node.value), node.attr]
+            return ["Attribute", self._above + node.lineno, self.reduce(node.value), node.attr]
         if (plan := _PLANS.get(kind)) is None:
             return self._reduce_special(node) if isinstance(node, ast.AST) else node
         name, has_line, fields = plan
         self.opens |= kind is ast.Import or kind is ast.ImportFrom
-        found = [name, node.lineno if has_line else 0]
+        found = [name, self._above + node.lineno if has_line else 0]
         found += [self.reduce(getattr(node, field)) for field in fields]
         if kind is ast.If:
             test = node.test
@@ -186,30 +272,56 @@ class _Reduction:
             )
             return [
                 "FunctionDef",
-                node.lineno,
+                self._above + node.lineno,
                 node.name,
                 *self._reduce_function(node, node.body),
                 decorators,
             ]
         if isinstance(node, ast.Lambda):
             returned = ast.copy_location(ast.Return(node.body), node)
-            return ["Lambda", node.lineno, *self._reduce_function(node, [returned])]
+            return ["Lambda", self._above + node.lineno, *self._reduce_function(node, [returned])]
         kind = type(node).__name__
         if kind == "TypeAlias":  # `type NAME = …` of Python 3.12 binds a name
-            return ["Assign", getattr(node, "lineno", 0), [self.reduce(getattr(node, "name", None))], None]
+            return [
+                "Assign",
+                self._above + getattr(node, "lineno", 0),
+                [self.reduce(getattr(node, "name", None))],
+                None,
+            ]
         return kind if isinstance(node, ast.operator | ast.boolop | ast.unaryop | ast.cmpop) else None
 
     def _reduce_function(
         self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, body: Sequence[ast.stmt]
     ) -> list[Any]:
         """Return the parameters of a function, whether it opens something, and the number of its body."""
-        outer, self.opens = self.opens, False
-        self.bodies.append("")
-        number = len(self.bodies) - 1
-        self.bodies[number] = json.dumps(self.reduce([*body]), separators=(",", ":"))
-        opens = self.opens
-        self.opens |= outer
+        cut = None if isinstance(node, ast.Lambda) else self.cuts.pop(node.lineno, None)
+        number = len(self.bodies)
+        self.bodies.append(cut)
+        if cut is None:
+            opens = self._reduce_body(number, body)
+        elif len(body) > 1 or getattr(getattr(body[0], "value", None), "value", None) is not ...:
+            raise _WrongCutError
+        else:
+            may_open = any(name in cut for name in _OPENERS) or ("import" in cut and _IMPORT.search(cut))
+            opens = bool(may_open) and self.parse_body(number)
+        self.opens |= opens
         return [self.reduce(node.args), opens, number]
+
+    def _reduce_body(self, number: int, body: Sequence[ast.stmt]) -> bool:
+        """Reduce a body to text; return whether it opens something."""
+        outer, self.opens = self.opens, False
+        self.bodies[number] = json.dumps(self.reduce([*body]), separators=(",", ":"))
+        opens, self.opens = self.opens, outer
+        return opens
+
+    def parse_body(self, number: int) -> bool:
+        """Parse a body that was cut out, and reduce the body to text; return whether it opens something."""
+        line, _, text = self.bodies[number].partition("\n")
+        (block,) = _parse(f"if 1:\n{text}")
+        above, self._above = self._above, int(line) - 2
+        opens = self._reduce_body(number, getattr(block, "body", ()))
+        self._above = above
+        return opens
 
 
 def _is_nothing(node: Any) -> bool:
@@ -222,5 +334,5 @@ def _is_nothing(node: Any) -> bool:
 
 def _is_plain(value: Any) -> bool:
     if isinstance(value, str):
-        return len(value) <= _STRING
+        return len(value) <= _STRING and (value.isascii() or not _SURROGATE.search(value))
     return value is None or (isinstance(value, int) and -(1 << 63) <= value < 1 << 63)

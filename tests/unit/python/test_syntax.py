@@ -6,13 +6,16 @@ import ast
 import json
 import shutil
 import subprocess
+import sysconfig
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from relink.python import syntax
-from relink.python.syntax import SOURCE_LIMIT, UnreadableSourceError, parse_source
+from relink.python.syntax import SOURCE_LIMIT, UnreadableSourceError, parse_source, read_body
 
 
 def test_the_bodies_of_functions_stand_apart() -> None:
@@ -22,6 +25,103 @@ def test_the_bodies_of_functions_stand_apart() -> None:
     assert [node[:3] for node in statements] == [["FunctionDef", 2, "f"], ["FunctionDef", 6, "g"]]
     assert [node[4:] for node in statements] == [[True, 0, []], [False, 1, [["Name", 5, "property"]]]]
     assert json.loads(bodies[0]) == [["Import", 3, [["alias", 3, "x", None]]]]
+
+
+def expand(node: Any, bodies: list[Any]) -> Any:
+    """Return a node with the bodies of functions in place of their numbers."""
+    if not isinstance(node, list):
+        return node
+    found = [expand(one, bodies) for one in node]
+    place = {"FunctionDef": 5, "Lambda": 4}.get(node[0] if node and isinstance(node[0], str) else "")
+    if place is not None:
+        body = bodies[node[place]]
+        found[place] = expand(read_body(bodies, node[place]) if isinstance(body, str) else body, bodies)
+    return found
+
+
+def is_same_uncut(source: bytes) -> bool:
+    """Whether a source is read as one in which no body is cut out: with a line that ends as on an old system."""
+    (found, bodies), (whole, others) = map(parse_source, (source, source + b"\r"))
+    assert all(body.startswith("[") for body in others)
+    return bool(expand(found, bodies) == expand(whole, others))
+
+
+LONG = "    value = 'some text'  # and a comment, so that it is worth to be cut out of the rest of it\n"
+
+
+@pytest.mark.few(4, reason="the same of other forms")
+@pytest.mark.parametrize(
+    ("head", "tail"),
+    [
+        ("def f(a, b=(1, 2)) -> dict[str, int]:  # a comment: (two)\n", ""),
+        ("async def f(\n    a,  # of the:\n    b=lambda x: (x),\n) -> None:\n", ""),
+        ("def f(a,\n      b):\n", ""),
+        ("@decorated(lambda x: [import_module(x)])\ndef f(a):\n", "\n\n# comment\n"),
+        ("def f(a):\n", "    import a, b; from c import d\n    def g(): return lambda: find_library(a)\n"),
+        ("def f(a):\n", "# a comment at the start of a line\n    text = 2\n"),
+        ("def f(a):\n", '    text = """\ndef g():\n' + LONG + '"""\n'),
+        ("def f(a):\n", '    text = \'"""\'; more = """\ndef g():\n' + LONG + '"""\n'),
+        ("def f(a):\n", "    text = (\n1,\n)\n"),
+        ("def f(a):\n", "    text = \\\n1\n"),
+        ("text = '''\ndef f(a):\n", "'''\n"),
+        ("class A:\n  def f(self):\n", "  def g(self):\n" + LONG),
+        ("while a:\n    pass\nelse:\n  def f(self):\n", ""),
+        ("def f(a):\n    x = 1\ndef g(a): return a\n\ndef h(a):\n", ""),
+    ],
+)
+def test_a_body_that_is_cut_out_is_what_the_parser_finds(head: str, tail: str) -> None:
+    assert is_same_uncut(f"import a\n\n{head}{LONG}{tail}\nz = 1\n".encode())
+
+
+def test_a_body_with_a_text_of_several_lines_keeps_no_other_from_being_cut_out() -> None:
+    quotes = '"' * 3
+    odd = f"def f(a):\n{LONG}    text = {quotes}\nx = 1\n{quotes}\n"
+    _, bodies = parse_source(f"{odd}def g(a):\n{LONG}z = 1\n".encode())
+    assert [body[0] for body in bodies] == ["[", "7"]
+
+
+def test_the_standard_library_is_read_as_without_cuts() -> None:
+    paths = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))[::4]
+    cut = [path for path in paths if any(body[0] != "[" for body in parse_source(path.read_bytes())[1])]
+    assert len(cut) > len(paths) / 2
+    assert [path.name for path in paths if not is_same_uncut(path.read_bytes())] == []
+
+
+def test_a_source_that_ends_in_a_body_is_read_to_its_end() -> None:
+    source = f"def f(a):\n{LONG}\n\ndef g(a):\n{LONG}    text = (1,\n"
+    with pytest.raises(UnreadableSourceError, match="grammar"):
+        parse_source(source.encode())
+
+
+def test_a_body_that_cannot_be_parsed_is_told() -> None:
+    _, bodies = parse_source(f"def f(a):\n{LONG}    print 'of another Python'\nz = 1\n".encode())
+    with pytest.raises(UnreadableSourceError, match="grammar"):
+        read_body(bodies, 0)
+
+
+def test_a_long_body_is_not_returned() -> None:
+    _, bodies = parse_source(f"def f(a):\n{LONG}z = 1\n".encode())
+    assert read_body(bodies, 0, 20) is None
+    assert read_body(bodies, 0) == [["Assign", 2, [["Name", 2, "value"]], ["Constant", 2, "some text"]]]
+
+
+@pytest.mark.few(2, reason="the same of other forms")
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [b" " * depth + b"def a(" for depth in range(2800)],
+        [b" " * depth + b"def a():  # )" for depth in range(2800)],
+        [b" " * depth + b'def a():\n"""' for depth in range(2800)],
+        [b"def a():", *[b" "] * 1_000_000],
+        [b"def a(" + b" " * 3_000_000 + b")"],
+        [b"def a():\n import x; " + b"y" * 70] * 30_000,
+    ],
+)
+def test_no_form_of_a_source_takes_long_to_cut(lines: list[bytes]) -> None:
+    start = time.process_time()
+    with suppress(UnreadableSourceError):
+        parse_source(b"\n".join(lines) + b"\nz = 1\n")
+    assert time.process_time() - start < 10
 
 
 def test_what_is_for_type_checkers_is_nothing() -> None:
