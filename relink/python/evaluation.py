@@ -129,7 +129,7 @@ class Evaluation(msgspec.Struct):
             by,
             state.deciding,
         )
-        state.module.events.append(event)
+        state.module.note(event)
         if name in self.refused and kind in ("extension", "library"):
             raised = "ImportError" if kind == "extension" else "OSError"
             raise Raised(raised, name, is_certain=True, opening=name)

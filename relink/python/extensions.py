@@ -143,7 +143,7 @@ class ExtensionImports:
             is_needed = any(one == module.name or not above.startswith(f"{one}.") for one in begun)
             if is_needed and other.spec.kind == "source":
                 # A source that needs this module is imported by it later (pyarrow.lib, pyarrow.compute).
-                del module.events[count:]
+                module.forget(count)
             else:
                 before |= module.needs
             module.needs = before

@@ -55,6 +55,7 @@ class Module(msgspec.Struct, eq=False):
     :ivar events: what it does by itself, in order; its imports have the kind ``module``.
     :ivar failure: what its import raises; None where it ends.
     :ivar is_done: it has been followed to its end.
+    :ivar imported: by the name of a module in `events` the surest of those events, as a place in `STRICTNESS`.
     :ivar needs: the modules that its import comes to again, itself or by others, before they are followed to their ends.
     :ivar bodies: those of its functions, once one is called; as text until it is called itself.
     :ivar vain: how often a function of it was called with arguments and nothing was loaded, by its number.
@@ -69,10 +70,28 @@ class Module(msgspec.Struct, eq=False):
     events: list[Event] = msgspec.field(default_factory=list)
     failure: Raised | None = None
     is_done: bool = False
+    imported: dict[str, int] = msgspec.field(default_factory=dict)
     needs: set[str] = msgspec.field(default_factory=set)
     bodies: list[Any] | None = None
     vain: dict[int, int] = msgspec.field(default_factory=dict)
     has_finder: bool = False
+
+    def note(self, event: Event) -> None:
+        """Add an event, but for an import that is no surer than one before: a loop may do the same one 100,000 times."""
+        if event.kind == "module":
+            when = STRICTNESS.index(event.when)
+            if self.imported.get(event.name, len(STRICTNESS)) <= when:
+                return
+            self.imported[event.name] = when
+        self.events.append(event)
+
+    def forget(self, count: int) -> None:
+        """Remove the events after the first `count`."""
+        kept = self.events[:count]
+        self.events.clear()
+        self.imported.clear()
+        for event in kept:
+            self.note(event)
 
     @property
     def makes_modules(self) -> bool:

@@ -343,7 +343,12 @@ def test_what_has_no_end_ends(tmp_path: Path, source: str) -> None:
 def test_what_loads_nothing_is_not_followed_for_ever(tmp_path: Path) -> None:
     """The value of the 501st call with arguments is not known; a function that loads something is followed each time."""
     many = "".join(f"f({number})\ng({number})\n" for number in range(600))
-    source = "def f(a):\n return a\ndef g(a):\n if a == 599:\n  from . import y\n" + many
+    # An attribute that is a module counts as an import of that one.
+    source = (
+        "import package\nfrom . import other\ndef f(a):\n package.other\n return a\ndef g(a):\n if a == 599:\n  from . import y\n"
+        + many
+    )
+    write_files(tmp_path / "many", {"package/other.py": ""})
     assert outcome(tmp_path / "many", f"{source}if f(1):\n from . import x") == [
         (Y, "certain"),
         (X, "conditional"),

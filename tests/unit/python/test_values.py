@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
+from relink.python.events import Event
 from relink.python.modules import Spec
 from relink.python.values import (
     LARGEST_VALUE,
@@ -22,6 +23,29 @@ from relink.python.values import (
     is_kind,
     truth,
 )
+
+
+def test_an_import_is_noted_again_where_it_is_surer_alone() -> None:
+    module = Module("module", Spec("module", "source"))
+    for event in (
+        Event("module", "a", "conditional"),
+        Event("library", "liba.so", "certain"),
+        Event("module", "a", "later"),
+        Event("module", "a", "certain"),
+        Event("module", "a", "certain"),
+        Event("library", "liba.so", "certain"),
+    ):
+        module.note(event)
+    assert [(event.name, event.when) for event in module.events] == [
+        ("a", "conditional"),
+        ("liba.so", "certain"),
+        ("a", "certain"),
+        ("liba.so", "certain"),
+    ]
+    module.forget(1)
+    module.note(Event("module", "a", "certain"))
+    assert [event.when for event in module.events] == ["conditional", "certain"]
+
 
 BASE = Class("module.Base", {"name": 1}, [Native("ImportError")])
 
