@@ -28,6 +28,7 @@ from relink.elf.constants import (
     DT_VERDEF,
     DT_VERNEED,
     DT_VERSYM,
+    PT_GNU_EH_FRAME,
 )
 from relink.system.errors import ElfError
 from relink.system.spool import fill, take
@@ -72,6 +73,7 @@ class Memory:
         # The dynamic array as it stands, as pairs of tag and value, without its DT_NULL.
         self.entries: list[tuple[int, int]] = []
         self.dynamic: dict[int, int] = {}  # of each tag the last
+        self.frames = 0  # the address of .eh_frame_hdr; 0 without one
         self.problems: list[str] = []
         # Those of them that concern what ld.so does not read.
         self.unread: list[str] = []
@@ -108,6 +110,8 @@ class Memory:
             elif kind == 2:  # PT_DYNAMIC
                 # Of several PT_DYNAMIC the last one counts (elf/dl-load.c).
                 dynamic = address
+            elif kind == PT_GNU_EH_FRAME:
+                self.frames = address
         if dynamic is not None:
             self.read_dynamic(dynamic)
 

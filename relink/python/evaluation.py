@@ -173,7 +173,6 @@ class Evaluation(msgspec.Struct):
         self.record("module", name, by)
         if name not in self.modules:
             self.follow_module(module)
-        self.state.module.needs |= module.needs if module.is_done else {name}
         if module.failure is not None:
             raise module.failure
         if parent is not None:
@@ -225,7 +224,6 @@ class Evaluation(msgspec.Struct):
             self._imports -= 1
             self.state = before
         module.is_done = True
-        module.needs = {one for one in module.needs if not self.modules[one].is_done}
         for name, value in self.values.items():
             if name.rpartition(".")[0] == module.name and value is not MISSING:
                 module.names[name.rpartition(".")[2]] = value

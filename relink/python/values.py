@@ -56,7 +56,6 @@ class Module(msgspec.Struct, eq=False):
     :ivar failure: what its import raises; None where it ends.
     :ivar is_done: it has been followed to its end.
     :ivar imported: by the name of a module in `events` the surest of those events, as a place in `STRICTNESS`.
-    :ivar needs: the modules that its import comes to again, itself or by others, before they are followed to their ends.
     :ivar bodies: those of its functions, once one is called; as text until it is called itself.
     :ivar vain: how often a function of it was called with arguments and nothing was loaded, by its number.
     :ivar has_finder: it has put a finder into sys.meta_path (six.moves), or modules whose names are not known into sys.modules
@@ -71,7 +70,6 @@ class Module(msgspec.Struct, eq=False):
     failure: Raised | None = None
     is_done: bool = False
     imported: dict[str, int] = msgspec.field(default_factory=dict)
-    needs: set[str] = msgspec.field(default_factory=set)
     bodies: list[Any] | None = None
     vain: dict[int, int] = msgspec.field(default_factory=dict)
     has_finder: bool = False

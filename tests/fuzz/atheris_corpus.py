@@ -40,6 +40,7 @@ def seeds() -> dict[str, Iterable[bytes]]:
         "directory": [RawZip(good_entries(), zip64=zip64).build() for zip64 in (False, True)],
         "dynamic": libraries,
         "symbols": libraries,
+        "init_code": libraries,
         "bundle": [
             raw(entries_of("gfx1100", "gfx90a:xnack-")),
             *(ccob(raw(entries_of("gfx1100")), version, "zlib") for version in (1, 2, 3)),

@@ -31,6 +31,7 @@ from relink.gpu.amd.kpack import (
     resolve,
 )
 from relink.indexes.build.web import Page, read_page
+from relink.python.extensions import read_extension_names
 from relink.system.errors import RelinkError
 from relink.wheel.deflate.splice import Blocks
 from relink.wheel.deflate.stream import WINDOW, copy_bits
@@ -136,10 +137,17 @@ def index_page(data: bytes) -> None:
             assert all(wheel.sha256 is None or len(wheel.sha256) == 64 for wheel in wheels)
 
 
+def init_code(data: bytes) -> None:
+    """What the initialisation of a module imports has a name, whatever its code is."""
+    found = read_extension_names(data, "a.so")
+    assert all(one.names and one.level >= 0 for one in found.imports or ())
+
+
 TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "directory": directory,
     "dynamic": dynamic,
     "symbols": symbols,
+    "init_code": init_code,
     "bundle": bundle,
     "kpack": kpack,
     "msgpack": msgpack,
