@@ -301,6 +301,23 @@ class Process:
         self.results.append(result)
         return result
 
+    def dlsym(self, library: str, *symbols: str) -> bool:
+        """Whether a library that was opened by this name has one of the symbols, or what it needs has."""
+        opened = (one.closure for one in self.results if one.failure is None)
+        closure = next((one for one in opened if any(e.soname == library for e in one.dlopened)), None)
+        if closure is None:
+            return True
+        loaded = [closure.objects[index] for index in closure.scope]
+        identities = [
+            self.environment.files.open(self.link_map.absolute(one.path)).identity for one in loaded
+        ]
+        key = hashlib.blake2b(msgspec.msgpack.encode((identities, symbols)), digest_size=_DIGEST).digest()
+        known = {} if self._known is None else self._known
+        if key not in known:
+            has = any(symbol in self._tables.of(one).exports for one in loaded for symbol in symbols)
+            known[key] = None if has else Failure("symbols")
+        return known[key] is None
+
     def _open(self, event: Dlopen, first: int) -> DlopenResult:
         """Open a library in the link map; `first`: the number of objects before."""
         link_map, noted = self.link_map, len(self.link_map.edges)

@@ -66,6 +66,8 @@ _SOME_PYTHON = re.compile(r"(?:\.(?:cpython-|cp|pypy|graalpy)\d[\w-]*|py[^/]*_3\
 _ROUNDS = 8
 # Of each the cache has 16 bytes, and the reason if it fails. 156 packages with native code had 4,962, of which 4 fail.
 _MOST_DLOPENS = 200_000
+# What a source calls to open a library, and a source that cannot be read.
+_OPENERS = ("ctypes.CDLL", "ctypes.PyDLL", "LoadLibrary", "cffi.dlopen", "source")
 # Directories of a distribution that no installed program imports.
 _NO_MODULES = {"tests", "test", "docs", "doc", "examples", "benchmarks", "include", "bin"}
 
@@ -94,6 +96,7 @@ class ImportOutcome(msgspec.Struct, frozen=True):
     :ivar lost: what fails, and the package goes on: by the name of the module or library.
     :ivar stopped: the module that is not there, as Python says it, where an import ends so.
     :ivar mapped: soname and path of what is mapped in the end, but for what Python itself needs.
+    :ivar unsure: what the import does for sure and cannot be read; None where there is no such.
     :ivar assumed: modules that are not there and were taken to be.
     :ivar events: what the import opens, in order, and what of it cannot be read; each with the reason if it fails, else empty.
     """
@@ -105,6 +108,7 @@ class ImportOutcome(msgspec.Struct, frozen=True):
     mapped: tuple[tuple[str, str], ...] = ()
     assumed: frozenset[str] = frozenset()
     events: tuple[tuple[Event, str], ...] = ()
+    unsure: str | None = None
 
     @property
     def missing(self) -> frozenset[str]:
@@ -145,7 +149,7 @@ class ImportOutcome(msgspec.Struct, frozen=True):
         for opening in self.failed:
             failure, event = opening.failure, opening.event
             missing = tuple(_below(name, site) for name in opening.missing)
-            subject = event.name
+            subject = event.name.rpartition(" of ")[2] if event.kind == "symbol" else event.name
             if missing:
                 subject = missing[0]
             elif failure.symbols:
@@ -200,6 +204,7 @@ class _Imported(msgspec.Struct):
     pending: dict[str, Event] = msgspec.field(default_factory=dict)
     events: list[tuple[Event, str]] = msgspec.field(default_factory=list)
     stopped: str | None = None
+    unsure: str | None = None
     assumed: set[str] = msgspec.field(default_factory=set)
 
 
@@ -308,18 +313,28 @@ class EnvironmentProcesses:
             read = self.python.read_import(top, refused)
             made.assumed |= read.assumed
             for event in read.events:
+                is_own = event.name in paths or _below(event.file, site) in members
                 if event.kind == "unknown":
                     made.events.append((event, ""))
-                if event.kind not in ("extension", "library") or event.flags & os.RTLD_NOLOAD:
+                    if is_own and event.when == "certain":
+                        why = f"{event.name} ({_who(event, site)})"
+                        made.unsure = made.unsure or (None if event.by in ("exec", "raise") else why)
+                        if event.by in _OPENERS:
+                            made.stopped = made.stopped or why
+                if event.kind in ("module", "unknown") or event.flags & os.RTLD_NOLOAD:
                     continue
-                is_own = event.name in paths or _below(event.file, site) in members
                 if event.when in ("later", "conditional"):
                     made.events.append((event, ""))
-                    if is_own:
+                    if is_own and event.kind != "symbol":
                         made.pending.setdefault(event.name, event)
+                        if event.when == "conditional" and (opening := _open(made.process.fork(), event)):
+                            made.refused[event.name] = opening
                     continue
                 made.parts.setdefault(paths.get(event.name, ""), _PARTS[event.when])
-                opening = _open(made.process, event)
+                is_symbol = event.kind == "symbol"
+                opening = (_look_up if is_symbol else _open)(made.process, event)
+                if is_symbol and opening is None:
+                    continue
                 if opening is None and event.name == read.opening and read.failure:
                     # The loader takes it, and Python does not.
                     refusal = Failure("refused", refused=read.failure)
@@ -422,6 +437,7 @@ class EnvironmentProcesses:
             tuple((entry.image.soname or entry.name, entry.path) for entry in mapped),
             frozenset(made.assumed),
             tuple(made.events),
+            made.unsure,
         )
 
     def _open_later(self, process: Process, event: Event, found: set[str]) -> FailedOpening | None:
@@ -608,6 +624,16 @@ def _open(process: Process, event: Event) -> FailedOpening | None:
     missing = tuple(dict.fromkeys(edge.soname for edge in failure.missing))
     supplier = f"; {failure.supplier}" if failure.supplier else ""
     return FailedOpening(event, failure, missing, f"{failure}{supplier}")
+
+
+def _look_up(process: Process, event: Event) -> FailedOpening | None:
+    """Make the dlsym of an event; return what fails."""
+    symbol, _, library = event.name.partition(" of ")
+    # PyModExport of PEP 793 takes the place of PyInit.
+    if process.dlsym(library, symbol, symbol.replace("PyInit_", "PyModExport_")):
+        return None
+    why = f"{posixpath.basename(library)} has no {symbol}"
+    return FailedOpening(event, Failure("refused", refused=why), (), why)
 
 
 def _who(event: Event, site: str) -> str:

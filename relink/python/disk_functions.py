@@ -15,10 +15,11 @@ from typing import Any
 
 from relink.python.evaluation import Evaluation, Known
 from relink.python.expressions import TURNS
-from relink.python.values import UNKNOWN
+from relink.python.values import NO_DIRECTORY, UNKNOWN, Bound, Class, Instance, Native, Raised, items
 
 _TEXT = 1 << 20  # bytes of a file that a source reads
-_CURRENT = "/dev/null/current directory"  # a path that no file can have
+_FILE = Class("io.TextIOWrapper of a file", {}, [])
+_ENTRY = Class("posix.DirEntry", {}, [])
 
 
 def take_argument(
@@ -50,7 +51,9 @@ def ask_disk(question: Callable[[Evaluation, str], Any]) -> Known:
     def asked(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
         path = take_argument(arguments, named, 0, "path")
         is_known = isinstance(path, str) and not path.startswith("~")
-        return question(evaluation, posixpath.join(_CURRENT, path)) if is_known else UNKNOWN
+        answer = question(evaluation, posixpath.join(evaluation.directory, path)) if is_known else UNKNOWN
+        evaluation.state.has_sought |= answer is False and ".so" in posixpath.basename(path)
+        return answer
 
     return asked
 
@@ -63,13 +66,22 @@ def _glob(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) 
         else ""
     )
     directory, name = posixpath.split(pattern)
-    if not pattern.startswith("/") or glob.has_magic(directory):
+    above, last = posixpath.split(directory)
+    below = _walk(evaluation, above) if last == "**" else [(directory, [], [])]
+    if (
+        not pattern.startswith("/")
+        or glob.has_magic(above if last == "**" else directory)
+        or below is UNKNOWN
+    ):
         return UNKNOWN
     kind = type(arguments[0])
-    return [
-        kind(posixpath.join(directory, one))
-        for one in fnmatch.filter(sorted(evaluation.disk.names(directory)), name)
+    found = [
+        kind(posixpath.join(inside, one))
+        for inside, *_ in below
+        for one in fnmatch.filter(sorted(evaluation.disk.names(inside)), name)
     ]
+    evaluation.state.has_sought |= not found and ".so" in name
+    return found
 
 
 def _walk(evaluation: Evaluation, top: str) -> Any:
@@ -86,6 +98,67 @@ def _walk(evaluation: Evaluation, top: str) -> Any:
     return found
 
 
+def _change_directory(evaluation: Evaluation, path: str) -> None:
+    evaluation.directory = posixpath.normpath(path)
+
+
+def _demand(evaluation: Evaluation, path: str) -> Any:
+    """Return nothing that is known of a file.
+
+    :raises Raised: there is none; in the current directory there may be one.
+    """
+    if not (path.startswith(NO_DIRECTORY) or evaluation.disk.exists(path)):
+        raise Raised("FileNotFoundError", path, is_certain=True)
+    return UNKNOWN
+
+
+def _open(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
+    path, mode = take_argument(arguments, named, 0, "file"), take_argument(arguments, named, 1, "mode", "r")
+    if not isinstance(path, str) or not isinstance(mode, str) or set(mode) & set("wax+"):
+        return UNKNOWN
+    path = posixpath.join(evaluation.directory, path)
+    _demand(evaluation, path)
+    if not isinstance(text := read_content(evaluation, path), str):
+        return UNKNOWN
+    methods = {name: Bound(text, Native(f"file.{name}")) for name in ("read", "readlines")}
+    return Instance(_FILE, {"<text>": text, "__iter__": text.splitlines(keepends=True), **methods})
+
+
+def _load_json(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
+    file = (arguments or [UNKNOWN])[0]
+    text = file.names.get("<text>", UNKNOWN) if isinstance(file, Instance) else UNKNOWN
+    return evaluation.known["json.loads"](evaluation, [text], named)
+
+
+def _scan(evaluation: Evaluation, path: str) -> Any:
+    """os.scandir, whose entries can be asked for their kind."""
+    found = []
+    for name, is_directory in evaluation.disk.names(path).items():
+        kinds = {"is_dir": is_directory, "is_file": not is_directory}
+        asked = {what: Bound(answer, Native("builtins.bool")) for what, answer in kinds.items()}
+        found.append(Instance(_ENTRY, {"name": name, "path": posixpath.join(path, name), **asked}))
+    return found
+
+
+def _list_modules(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
+    """pkgutil.iter_modules of directories: entries with attributes that are a tuple, too."""
+    paths = items(take_argument(arguments, named, 0, "path"))
+    prefix = take_argument(arguments, named, 1, "prefix", "")
+    if paths is None or not isinstance(prefix, str):
+        return UNKNOWN
+    found: dict[str, Any] = {}
+    for path in paths:
+        names = evaluation.disk.names(path) if isinstance(path, str) else {}
+        for entry in sorted(names):
+            suffixes = ("",) if names[entry] else (*evaluation.interpreter.suffixes, ".py")
+            stem = next((entry.removesuffix(one) for one in suffixes if entry.endswith(one)), "")
+            is_package = names[entry] and "__init__.py" in evaluation.disk.names(posixpath.join(path, entry))
+            if stem.isidentifier() and stem != "__init__" and (is_package or not names[entry]):
+                values = (UNKNOWN, prefix + stem, is_package)
+                found.setdefault(stem, dict(zip(("module_finder", "name", "ispkg"), values, strict=True)))
+    return [Instance(_ENTRY, {**one, "__iter__": [*one.values()]}) for one in found.values()]
+
+
 def disk_functions() -> Mapping[str, Known]:
     """Return these functions by their names."""
     exists = ask_disk(lambda evaluation, path: evaluation.disk.exists(path))
@@ -95,7 +168,23 @@ def disk_functions() -> Mapping[str, Known]:
         "glob.glob": _glob,
         "glob.iglob": _glob,
         "os.walk": ask_disk(_walk),
-        "os.getcwd": lambda *_: _CURRENT,
+        "os.getcwd": lambda evaluation, *_: evaluation.directory,
+        "os.chdir": ask_disk(_change_directory),
+        "os.scandir": ask_disk(_scan),
+        "os.access": exists,
+        "os.stat": ask_disk(_demand),
+        "path.stat": ask_disk(_demand),
+        "builtins.open": _open,
+        "io.open": _open,
+        "path.open": _open,
+        "file.read": lambda _evaluation, arguments, _named: arguments[0],
+        "file.readlines": lambda _evaluation, arguments, _named: arguments[0].splitlines(keepends=True),
+        "json.load": _load_json,
+        "pkgutil.iter_modules": _list_modules,
+        "pkgutil.walk_packages": _list_modules,
+        "path.rglob": lambda evaluation, arguments, named: _glob(
+            evaluation, [arguments[0], "**", *arguments[1:]], named
+        ),
         "path.read_text": ask_disk(read_content),
         "path.glob": _glob,
         "path.exists": exists,

@@ -14,53 +14,52 @@ from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 
 import msgspec
-from msgspec.structs import replace
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from relink.python.answers import AskedVariables
 from relink.python.events import STRICTNESS, Event, EventKind, When
-from relink.python.expressions import EXPRESSIONS, TURNS, enter_context
+from relink.python.expressions import EXPRESSIONS
 from relink.python.modules import Disk, Interpreter, Spec, find_module
-from relink.python.syntax import Nodes, SyntaxNode, UnreadableSourceError, read_body
+from relink.python.objects import MANAGER, attribute_of, make_instance
+from relink.python.statements import STATEMENTS
+from relink.python.syntax import SOURCE_LIMIT, Nodes, SyntaxNode, UnreadableSourceError, read_body
 from relink.python.values import (
     LARGEST_VALUE,
     MISSING,
+    NO_DIRECTORY,
     SPEC,
     UNKNOWN,
     Bound,
     Class,
+    Deferred,
     Frame,
     Function,
     Instance,
     Module,
     Native,
+    Opened,
     Raised,
+    Signal,
     State,
-    absolute_name,
     bind_arguments,
     bind_method,
-    exception_kind,
     is_key,
     is_kind,
-    is_same,
     items,
     plain_attribute,
     public_name,
     put_module,
     raised_after,
-    truth,
 )
-
-Signal: TypeAlias = tuple[str, Any] | None
-"""How a block ended: by ``break``, ``continue`` or ``return`` with a value; None at its end."""
 
 _CALL_STEPS = 5_000  # statements of one call
 _CALLS = 16  # calls inside of each other
 _VAIN = 500  # calls of one function with arguments that load nothing; torch calls one 100,000 times
+_VAIN_OPENING = 5_000  # of one that imports or opens something itself; triton calls one 379,000 times
 _IMPORTS = 250  # imports inside of each other
 _SHORT = 6000  # characters of the body of a function that is followed for its value alone
-_GUARDING = frozenset({"ImportError", "ModuleNotFoundError", "OSError", "Exception", "BaseException"})
+_REFUSALS = {"extension": "ImportError", "library": "OSError", "symbol": "AttributeError"}
 
 
 Known: TypeAlias = Callable[["Evaluation", list[Any], dict[str, Any]], Any]
@@ -85,7 +84,7 @@ class Evaluation(msgspec.Struct):
     :ivar refused: names of extensions and libraries whose dlopen fails.
     :ivar assumed: the modules that were taken to be there.
     :ivar taken_out: the modules that sources have taken out of sys.modules.
-    :ivar flags: those of sys.setdlopenflags.
+    :ivar flags: those of sys.setdlopenflags; `directory`: the current one, once a source has changed it.
     :ivar read_variables: the environment variables that were read so far.
     """
 
@@ -104,11 +103,12 @@ class Evaluation(msgspec.Struct):
     assumed: set[str] = msgspec.field(default_factory=set)
     taken_out: set[str] = msgspec.field(default_factory=set)
     flags: int = 2
+    directory: str = NO_DIRECTORY
     state: State = msgspec.field(default_factory=lambda: State(Module("", Spec("", "builtin"))))
     read_variables: list[str] = msgspec.field(default_factory=list)
     _imports: int = 0
-    # What handlers have taken that are followed now, with the variable of each.
-    _handling: list[tuple[Raised, str | None]] = msgspec.field(default_factory=list)
+    # What handlers have taken that are followed now.
+    handling: list[Raised] = msgspec.field(default_factory=list)
 
     def record(self, kind: EventKind, name: str, by: str, *, flags: int = 0, caller: str = "") -> None:
         """Note something that the module does that is imported now.
@@ -130,8 +130,10 @@ class Evaluation(msgspec.Struct):
             state.deciding,
         )
         state.module.note(event)
-        if name in self.refused and kind in ("extension", "library"):
-            raised = "ImportError" if kind == "extension" else "OSError"
+        if name in self.refused and kind in _REFUSALS:
+            is_absent = kind == "extension" and name in self.disk.absent
+            of_import = "ModuleNotFoundError" if is_absent else "ImportError"
+            raised = of_import if by == "import" else _REFUSALS[kind]
             raise Raised(raised, name, is_certain=True, opening=name)
 
     @contextmanager
@@ -184,7 +186,7 @@ class Evaluation(msgspec.Struct):
         top, dot, _ = name.partition(".")
         if self.required is None or dot:
             return dot != "" and top in self.assumed
-        return canonicalize_name(top) in self.required or not self._is_caught("ModuleNotFoundError")
+        return canonicalize_name(top) in self.required or not self.is_caught("ModuleNotFoundError")
 
     def find_spec(self, name: str, parent: Module | None) -> Spec | None:
         """Return where a module lies; `parent` is the package above it."""
@@ -208,7 +210,9 @@ class Evaluation(msgspec.Struct):
         }
         if spec.search is not None:
             module.names["__path__"] = list(spec.search)
-        before, self.state = self.state, State(module)
+        before = self.state
+        is_guessed = before.is_guessed or STRICTNESS[before.when] == "inferred"
+        self.state = State(module, is_guessed=is_guessed)
         self._imports += 1
         try:
             if self._imports > _IMPORTS:
@@ -243,6 +247,8 @@ class Evaluation(msgspec.Struct):
         elif spec.kind == "extension":
             self.record("extension", spec.file, "import", flags=self.flags)
             self.follow_extension(self, module)
+            entry = module.name.partition(" ")[0].rpartition(".")[2]
+            self.record("symbol", f"PyInit_{entry} of {spec.file}", "import")
         elif spec.kind == "bytecode":
             self.record("unknown", f"{spec.file}: bytecode without its source", "source")
 
@@ -262,18 +268,38 @@ class Evaluation(msgspec.Struct):
         if (found := self._call_hook(module, name)) is not MISSING:
             return found
         if not module.is_open and full not in self.modules:
+            if self.is_certain and module.spec.search is not None and not self._may_have(module, name):
+                raise Raised(
+                    "ImportError", f"cannot import name {name!r} from {module.name!r}", is_certain=True
+                )
             self.raise_where_caught("ImportError")
         return Native(full) if full in self.known else UNKNOWN
+
+    def _may_have(self, module: Module, name: str) -> bool:
+        """Whether a package may have a variable in a way that is not seen: its source has the name, and is not followed now."""
+        if self.state.frame and self.state.frame.module is module:
+            return False
+        with suppress(OSError, ValueError):
+            return not module.spec.file or name.encode() in self.disk.read(module.spec.file, SOURCE_LIMIT)
+        return True
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether sources of packages alone lead here, and no test that is not known decides it."""
+        frame = self.state.frame
+        is_standard = frame is None or self.interpreter.is_standard(frame.module.spec.file)
+        return self.state.is_certain and not is_standard
 
     def raise_where_caught(self, kind: str) -> None:
         """Raise what a name that is not there raises, if a handler takes that; else it may be bound in a way that is not seen.
 
         :raises Raised: a handler takes it.
         """
-        if self._is_caught(kind):
+        if self.is_caught(kind):
             raise Raised(kind)
 
-    def _is_caught(self, kind: str) -> bool:
+    def is_caught(self, kind: str) -> bool:
+        """Whether a handler around the statement takes an exception."""
         return any(is_kind(kind, taken) for taken in self.state.caught)
 
     # Statements
@@ -291,12 +317,14 @@ class Evaluation(msgspec.Struct):
                 if frame.may_have_ended:
                     state.when = max(state.when, STRICTNESS.index("conditional"))
                 try:
-                    signal = _STATEMENTS[kind](self, frame, *fields)
+                    signal = STATEMENTS[kind](self, frame, *fields)
                 except Raised as raised:
                     if frame.may_have_ended:
                         return "return", UNKNOWN
-                    if raised.is_certain or frame.is_function or self._is_caught(raised.kind):
+                    if raised.is_certain or frame.is_function or self.is_caught(raised.kind):
                         raise
+                    if frame.lost and state.is_sure:
+                        raise raised_after(frame.lost, Native(raised.kind), state) from raised
                     # Most packages can be imported: what seems to raise at the top of a module is told, and passed over.
                     self.record("unknown", f"raise {raised.kind}", "raise")
                     continue
@@ -306,33 +334,16 @@ class Evaluation(msgspec.Struct):
             state.frame = before
         return None
 
-    def _expr(self, frame: Frame, value: SyntaxNode) -> Signal:
-        self.value(frame, value)
-        return None
-
-    def _assign(self, frame: Frame, targets: Nodes, value: SyntaxNode) -> Signal:
-        found = self.value(frame, value)
-        for target in targets:
-            self.bind(frame, target, found)
-        return None
-
-    def _annassign(self, frame: Frame, target: SyntaxNode, value: SyntaxNode | None) -> Signal:
-        if target[0] == "Name" and not frame.is_function:
-            frame.names.setdefault("__annotations__", {})[target[2]] = UNKNOWN
-        return self._assign(frame, [target], value) if value else None
-
-    def _augassign(self, frame: Frame, target: SyntaxNode, operator: str, value: SyntaxNode) -> Signal:
-        return self._assign(frame, [target], ["BinOp", 0, operator, target, value])
-
     def bind(self, frame: Frame, target: SyntaxNode | None, value: Any) -> None:
         """Assign a value to a target of an assignment."""
         match target:
             case ["Name", _, name]:
                 (frame.module.names if name in frame.globals else frame.names)[name] = value
             case ["Tuple" | "List", _, parts]:
-                known = isinstance(value, list | tuple) and len(value) == len(parts)
-                for number, part in enumerate(parts):
-                    self.bind(frame, part, value[number] if known else UNKNOWN)
+                values = items(value)
+                is_known = values is not None and len(values) == len(parts)
+                for part, one in zip(parts, values if values and is_known else parts, strict=True):
+                    self.bind(frame, part, one if is_known else UNKNOWN)
             case ["Starred", _, inner]:
                 self.bind(frame, inner, UNKNOWN)
             case ["Attribute", _, node, name]:
@@ -343,200 +354,28 @@ class Evaluation(msgspec.Struct):
                 owner, key = self.value(frame, node), self.value(frame, index)
                 if isinstance(owner, dict) and len(owner) < LARGEST_VALUE and is_key(key):
                     owner[key] = value
-                elif isinstance(owner, dict) and "__name__" not in owner:
-                    owner[UNKNOWN] = UNKNOWN  # Whether a key is in it is not known.
+                elif isinstance(owner, dict):
+                    self.open_dictionary(owner)
                 elif owner == Native("sys.modules"):
                     put_module(self.modules, frame.module, key, value)
                 elif owner == Native("os.environ") and isinstance(key, str):
                     self.variables[key] = value if isinstance(value, str) else ""
 
-    def _if(self, frame: Frame, test: SyntaxNode, body: Nodes, orelse: Nodes) -> Signal:
-        count, before = len(self.read_variables), self.state.deciding
-        decided = truth(self.value(frame, test))
-        self.state.deciding += tuple(dict.fromkeys(self.read_variables[count:]))
-        try:
-            if decided is None:
-                return self._follow_either(frame, body, orelse)
-            return self.block(frame, body if decided else orelse)
-        finally:
-            self.state.deciding = before
-
-    def _match(self, frame: Frame, cases: Nodes) -> Signal:
-        return self._follow_either(frame, *(body for _, _, body in cases), [])
-
-    def _follow_either(self, frame: Frame, *branches: Nodes) -> Signal:
-        """Follow all branches; the variables afterwards are those of the branches that do not end the block."""
-        names, before = frame.names, dict(frame.names)
-        after: list[dict[str, Any]] = []
-        signals: list[Signal] = []
-        for branch in branches:
-            names.clear()
-            names.update(before)
-            with suppress(Raised), self.at_least("conditional"):
-                signals.append(self.block(frame, branch))
-                if signals[-1] is None:
-                    after.append(dict(names))
-        names.clear()
-        names.update(after[0] if after else before)
-        for other in after[1:]:
-            for key, value in other.items():
-                names[key] = value if key not in names or is_same(names[key], value) else UNKNOWN
-        ended = any(signal is not None and signal[0] == "return" for signal in signals)
-        frame.may_have_ended |= bool(after) and ended and frame.is_function
-        if after or not signals:
-            return None
-        return signals[0] if len(signals) == 1 else ("return", UNKNOWN)
-
-    def _try(self, frame: Frame, body: Nodes, handlers: Nodes, orelse: Nodes, final: Nodes) -> Signal:
-        taken = [(self._taken_by(frame, kind), name, block) for _, _, kind, name, block in handlers]
-        # A handler that raises again in the end is no guard.
-        guards = any(
-            _GUARDING & kinds for kinds, _, block in taken if not (block and block[-1][0] == "Raise")
-        )
-        try:
-            with self.at_least(
-                "guarded" if guards else "certain", frozenset().union(*(kinds for kinds, _, _ in taken))
-            ):
-                signal = self.block(frame, body)
-        except Raised as raised:
-            signal = self._handle(frame, taken, raised)
-        else:
-            signal = signal or self.block(frame, orelse)
-        return self.block(frame, final) or signal
-
-    def _handle(
-        self, frame: Frame, handlers: list[tuple[set[str], str | None, Nodes]], raised: Raised
-    ) -> Signal:
-        for kinds, name, block in handlers:
-            if any(is_kind(raised.kind, kind) for kind in kinds):
-                if name:
-                    frame.names[name] = UNKNOWN
-                self._handling.append((raised, name))
-                if raised.opening and self.state.is_sure:
-                    frame.lost = raised
-                try:
-                    return self.block(frame, block)
-                except Raised as following:
-                    # Where the dlopen had not failed, the handler had not been there.
-                    following.opening = raised.opening or following.opening
-                    raise
-                finally:
-                    self._handling.pop()
-        raise raised
-
-    def _taken_by(self, frame: Frame, node: SyntaxNode | None) -> set[str]:
-        """Return the names of the exceptions that a handler takes."""
-        value = Native("BaseException") if node is None else self.value(frame, node)
-        each = value if isinstance(value, tuple) else (value,)
-        return {exception_kind(one) for one in each if isinstance(one, Native | Class)}
-
-    def _raise(self, frame: Frame, node: SyntaxNode | None) -> Signal:
-        if not self._handling:
-            lost = frame.lost if self.state.is_sure else None
-            raise raised_after(lost, self.value(frame, node))
-        handled = self._handling[-1][0]
-        named = [one for one, name in self._handling if node and node[0] == "Name" and name == node[2]]
-        if node is None or named:
-            raise named[-1] if named else handled
-        raise Raised(exception_kind(self.value(frame, node)), handled.text, is_certain=handled.is_certain)
-
-    def _with(self, frame: Frame, managers: Nodes, body: Nodes) -> Signal:
-        caught: set[str] = set()
-        for _, _, node, target in managers:
-            value = self.value(frame, node)
-            if isinstance(value, tuple) and value[:1] == ("suppress",):
-                caught.update(value[1:])
-            self.bind(frame, target, enter_context(self, value))
-        try:
-            with self.at_least("guarded" if caught else "certain", frozenset(caught)):
-                return self.block(frame, body)
-        except Raised as raised:
-            if not any(is_kind(raised.kind, kind) for kind in caught):
-                raise
-        return None
-
-    def _for(self, frame: Frame, target: SyntaxNode, over: SyntaxNode, body: Nodes, orelse: Nodes) -> Signal:
-        values = items(self.value(frame, over))
-        if values is None or len(values) > TURNS:
-            self.bind(frame, target, UNKNOWN)
-            return self._follow_either(frame, body, [])
-        for value in values:
-            self.bind(frame, target, value)
-            signal = self.block(frame, body)
-            if signal is not None and signal[0] != "continue":
-                return signal if signal[0] == "return" else None
-        return self.block(frame, orelse)
-
-    def _while(self, frame: Frame, test: SyntaxNode, body: Nodes) -> Signal:
-        decided = truth(self.value(frame, test))
-        signal = self.block(frame, body) if decided else None
-        if decided is None:
-            signal = self._follow_either(frame, body, [])
-        return signal if signal is not None and signal[0] == "return" else None
-
-    def _functiondef(
-        self, frame: Frame, name: str, parameters: SyntaxNode, opens: bool, number: int, decorators: Nodes
-    ) -> Signal:
-        kinds = [one[2] for one in decorators if one[2] in ("property", "staticmethod", "classmethod")]
-        self.values_of(frame, [one for one in decorators if one[0] == "Call"])
-        made = self.make_function(frame, name, parameters, opens, number)
-        frame.names[name] = replace(made, kind=kinds[0]) if kinds else made
-        return None
+    def open_dictionary(self, owner: dict[Any, Any]) -> None:
+        """Note that it is not known whether a key is in a dictionary, which may be the variables of a module."""
+        if self.state.frame and owner is self.state.frame.module.names:
+            self.state.frame.module.is_open = True
+        elif "__name__" not in owner:
+            owner[UNKNOWN] = UNKNOWN
 
     def make_function(
-        self, frame: Frame, name: str, parameters: SyntaxNode, opens: bool, number: int
+        self, frame: Frame, name: str, parameters: SyntaxNode, opens: bool, yields: bool, number: int
     ) -> Function:
         """Return a function that is defined here, with the values of its defaults."""
         outer = (frame.names, *frame.outer) if frame.is_function else frame.outer
         defaults = [self.value(frame, one) for one in parameters[4]]
         full = f"{frame.module.name}.{frame.prefix}{name}"
-        return Function(full, frame.module, parameters, defaults, opens, number, outer)
-
-    def _classdef(self, frame: Frame, name: str, bases: Nodes, body: Nodes, decorators: Nodes) -> Signal:
-        outer = (frame.names, *frame.outer) if frame.is_function else frame.outer
-        inside = Frame(frame.module, {}, outer, prefix=f"{frame.prefix}{name}.")
-        found = [one for one in self.values_of(frame, bases) or () if one != Native("builtins.object")]
-        self.block(inside, body)
-        made: Any = Class(f"{frame.module.name}.{frame.prefix}{name}", inside.names, found)
-        for one in reversed(decorators):
-            decorated = self.call(self.value(frame, one), [made], {})
-            made = made if decorated is UNKNOWN else decorated
-        frame.names[name] = made
-        return None
-
-    def _import(self, frame: Frame, names: Nodes) -> Signal:
-        for _, _, name, alias in names:
-            module = self.import_module(name)
-            top = name.partition(".")[0]
-            frame.names[alias or top] = module if alias else self.modules[top]
-        return None
-
-    def _importfrom(self, frame: Frame, level: int, name: str | None, names: Nodes) -> Signal:
-        module = self.import_module(absolute_name(self.state.frame, level, name or ""))
-        for _, _, wanted, alias in names:
-            if wanted == "*":
-                self._import_star(frame, module)
-            else:
-                frame.names[alias or wanted] = self.import_from(module, wanted)
-        return None
-
-    def _import_star(self, frame: Frame, module: Module) -> None:
-        public = items(module.names.get("__all__"))
-        for name in public or ():
-            if isinstance(name, str) and isinstance(module.names.get(name, module), Module):
-                with suppress(Raised):
-                    frame.names[name] = self.import_from(module, name)
-        for name, value in list(module.names.items()):
-            if name in public if public is not None else not name.startswith("_"):
-                frame.names[name] = value
-        frame.module.is_open |= module.is_open
-
-    def _return(self, frame: Frame, node: SyntaxNode | None) -> Signal:
-        return "return", None if node is None else self.value(frame, node)
-
-    def _global(self, frame: Frame, names: list[str]) -> Signal:
-        frame.globals.update(names)
-        return None
+        return Function(full, frame.module, parameters, defaults, opens, yields, number, outer)
 
     # Expressions
 
@@ -563,19 +402,7 @@ class Evaluation(msgspec.Struct):
             case Module():
                 return owner.names if name == "__dict__" else self._attribute_of_module(owner, name)
             case Instance():
-                found = owner.names[name] if name in owner.names else owner.cls.find(name)
-                if (
-                    found is UNKNOWN
-                    and name not in owner.names
-                    and isinstance(hook := owner.cls.find("__getattr__"), Function)
-                ):
-                    # The attribute may be there: what the hook raises may never happen.
-                    with suppress(Raised):
-                        return self.call(hook, [owner, name], {})
-                    return UNKNOWN
-                if isinstance(found, Function) and found.kind == "property":
-                    return self.call(found, [owner], {})
-                return bind_method(owner, found, "function", "classmethod")
+                return attribute_of(self, owner, name)
             case Class():
                 return bind_method(owner, owner.find(name), "classmethod")
             case Function() if name == "register":
@@ -599,8 +426,11 @@ class Evaluation(msgspec.Struct):
         if found is not None or name in module.names:
             return found
         if isinstance(module.names.get("__getattr__"), Function):
-            with suppress(Raised):
+            try:
                 return self._call_hook(module, name)
+            except Raised as raised:
+                if raised.opening:
+                    raise
             return MISSING
         return MISSING if module.is_done and not module.is_open else UNKNOWN
 
@@ -620,34 +450,61 @@ class Evaluation(msgspec.Struct):
         if isinstance(function, Bound):
             arguments = [function.owner, *arguments]
             if isinstance(function.method, str):
+                if isinstance(function.owner, Instance):
+                    return self.look_up(function.owner, function.method, may_be_constant=False)
                 kind = "path" if isinstance(function.owner, PurePosixPath) else type(function.owner).__name__
                 function = Native(f"{kind}.{function.method}")
             else:
                 function = function.method
         names: Sequence[str] = ()
-        if isinstance(function, Class):
+        if isinstance(function, Class) and not (
+            isinstance(start := function.find("__init__"), Function)
+            and not self.interpreter.is_standard(start.module.spec.file)
+        ):
             names = [*function.lines()]
         elif isinstance(function, Function | Native):
             names = [function.name]
         for name in names:
             if known := self.known.get(public_name(name)):
                 return known(self, arguments, named)
+        if isinstance(function, Function) and function.kind == "contextmanager":
+            return Instance(MANAGER, {"<generator>": Deferred(function, arguments, named)})
         if isinstance(function, Function):
-            return self._call_function(function, arguments, named)
+            return self.call_function(function, arguments, named)
         if isinstance(function, Class):
-            instance = Instance(function)
-            if isinstance(start := function.find("__init__"), Function):
-                self._call_function(start, [instance, *arguments], named)
-            else:  # a dataclass, or a named tuple
-                names = [*function.names.get("__annotations__", ())]
-                instance.names |= {**dict(zip(names, arguments, strict=False)), **named}
-            return instance
+            return make_instance(self, function, arguments, named)
+        if isinstance(function, Instance) and isinstance(call := function.names.get("<partial>"), Deferred):
+            return self.call(call.function, [*call.arguments, *arguments], {**call.named, **named})
+        if isinstance(function, Instance) and isinstance(method := function.cls.find("__call__"), Function):
+            return self.call_function(method, [function, *arguments], named)
         return (
             function if isinstance(function, Native) and is_kind(function.name, "BaseException") else UNKNOWN
         )
 
-    def _call_function(self, function: Function, arguments: list[Any], named: dict[str, Any]) -> Any:
-        """Follow the body of a function; of the standard library, and of long ones, only one that opens something itself."""
+    def look_up(self, owner: Instance, symbol: str, *, may_be_constant: bool) -> Any:
+        """Note a dlsym in the library of an object, where it is one.
+
+        :param may_be_constant: for cffi it may be one, unless it is called.
+        :raises Raised: it fails.
+        """
+        opened = owner.names.get("<opened>")
+        if may_be_constant and isinstance(opened, Opened) and opened.by == "cffi.dlopen":
+            return Bound(owner, symbol)
+        if isinstance(opened, Opened):
+            self.record("symbol", f"{symbol} of {opened.library}", "dlsym")
+        return UNKNOWN
+
+    def call_function(
+        self,
+        function: Function,
+        arguments: list[Any],
+        named: dict[str, Any],
+        take: Callable[[Any], object] | None = None,
+    ) -> Any:
+        """Follow the body of a function; of the standard library, and of long ones, only one that opens something itself.
+
+        :param take: is called with each value that a generator yields. Without it these are the result.
+        """
         state = self.state
         if state.calls >= _CALLS or (
             self.interpreter.is_standard(function.module.spec.file)
@@ -656,8 +513,10 @@ class Evaluation(msgspec.Struct):
         ):
             return UNKNOWN
         module = function.module
-        has_arguments = bool(arguments or named) and not function.opens
-        if has_arguments and module.vain.get(function.number, 0) >= _VAIN:
+        has_arguments = bool(arguments or named)
+        if has_arguments and module.vain.get(function.number, 0) >= (
+            _VAIN_OPENING if function.opens else _VAIN
+        ):
             return UNKNOWN
         if module.bodies is None:
             module.bodies = self.read_bodies(module.spec.file)
@@ -673,8 +532,12 @@ class Evaluation(msgspec.Struct):
                 return UNKNOWN
         names = bind_arguments(function, arguments, named)
         prefix = function.name.removeprefix(f"{function.module.name}.") + ".<locals>."
+        if function.owner is not None and arguments:
+            names["super"] = Bound((function.owner, arguments[0]), Native("builtins.super"))
         frame = Frame(function.module, names, function.outer, is_function=True, prefix=prefix)
-        before, limit = state.steps, min(state.steps, _CALL_STEPS)
+        yielded: list[Any] = []
+        frame.take = take or (lambda value: yielded.append(value if state.is_sure else UNKNOWN))
+        outer, before, limit = state.frame, state.steps, min(state.steps, _CALL_STEPS)
         state.steps = limit
         state.calls += 1
         when, count = state.when, len(state.module.events)
@@ -688,11 +551,9 @@ class Evaluation(msgspec.Struct):
             state.steps = before - limit + max(state.steps, 0)
         if has_arguments and len(state.module.events) == count:
             module.vain[function.number] = module.vain.get(function.number, 0) + 1
-        return signal[1] if signal else UNKNOWN if frame.may_have_ended else None
-
-
-_KINDS = "Expr Assign AnnAssign AugAssign If Match Try With For While FunctionDef ClassDef Import ImportFrom Return Raise Global"
-_STATEMENTS: dict[str, Callable[..., Signal]] = {
-    name: getattr(Evaluation, f"_{name.lower()}") for name in _KINDS.split()
-}
-_STATEMENTS |= {"Break": lambda *_: ("break", None), "Continue": lambda *_: ("continue", None)}
+        if function.yields:
+            return UNKNOWN if UNKNOWN in yielded or frame.may_have_ended else yielded
+        result = signal[1] if signal else UNKNOWN if frame.may_have_ended else None
+        if outer is not None and frame.lost and (result is None or result is False):
+            outer.lost = frame.lost  # which the result tells
+        return result

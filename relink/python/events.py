@@ -17,15 +17,15 @@ function that the import does not call, or in a module that it does not import.
 STRICTNESS: tuple[When, ...] = ("certain", "guarded", "inferred", "conditional", "later")
 """The strictest first."""
 
-EventKind: TypeAlias = Literal["extension", "library", "module", "unknown"]
-"""``extension`` and ``library`` are one dlopen each, ``module`` begins a module in Python, ``unknown`` could not be read."""
+EventKind: TypeAlias = Literal["extension", "library", "symbol", "module", "unknown"]
+"""``extension`` and ``library`` are a dlopen each, ``symbol`` a dlsym, ``module`` begins one in Python, ``unknown`` is unread."""
 
 
 class Event(msgspec.Struct, frozen=True):
     """One thing that an import does.
 
     :ivar name: of an extension its path; of a library what dlopen is given, a path or a soname; of a module its name; of what
-        could not be read the expression or the reason.
+        could not be read the expression or the reason; of a dlsym ``SYMBOL of LIBRARY``.
     :ivar flags: those of dlopen (RTLD_NOW, RTLD_GLOBAL of bits/dlfcn.h); 0 where there is no dlopen.
     :ivar caller: path of the object that calls dlopen; empty for the program.
     :ivar module: the module whose code does it; empty for the interpreter itself.

@@ -26,6 +26,7 @@ from relink.python.values import (
     is_kind,
     is_same,
     items,
+    raised_after,
     truth,
 )
 
@@ -69,7 +70,18 @@ def _name(evaluation: Evaluation, frame: Frame, name: str) -> Any:
 
 
 def _attribute(evaluation: Evaluation, frame: Frame, node: SyntaxNode, name: str) -> Any:
-    found = evaluation.attribute(evaluation.value(frame, node), name)
+    owner = evaluation.value(frame, node)
+    if (
+        owner is None
+        and evaluation.is_certain
+        and (frame.lost or not frame.is_function)
+        and not hasattr(None, name)
+    ):
+        text = f"'NoneType' object has no attribute {name!r}"
+        raise Raised(
+            "AttributeError", text, is_certain=True, opening=frame.lost.opening if frame.lost else ""
+        )
+    found = evaluation.attribute(owner, name)
     if found is MISSING:
         evaluation.raise_where_caught("AttributeError")
         return UNKNOWN
@@ -166,13 +178,6 @@ def _formattedvalue(
     return value if style is None and conversion in (-1, ord("s")) else UNKNOWN
 
 
-def enter_context(evaluation: Evaluation, manager: Any) -> Any:
-    """Return what ``with MANAGER as NAME`` binds; the manager itself where that is not seen."""
-    if isinstance(manager, Instance) and isinstance(enter := manager.cls.find("__enter__"), Function):
-        return evaluation.call(enter, [manager], {})
-    return manager
-
-
 def _subscript(evaluation: Evaluation, frame: Frame, node: SyntaxNode, index: SyntaxNode) -> Any:
     return item(evaluation, frame, evaluation.value(frame, node), evaluation.value(frame, index))
 
@@ -186,6 +191,8 @@ def item(evaluation: Evaluation, frame: Frame, owner: Any, key: Any) -> Any:
         return read_variable(evaluation, key, strict=True)
     if owner == Native("sys.modules") and isinstance(key, str):
         return evaluation.modules.get(key, UNKNOWN)
+    if isinstance(owner, Instance) and "<opened>" in owner.names and isinstance(key, str):
+        return evaluation.look_up(owner, key, may_be_constant=False)
     if isinstance(owner, Instance) and "ctypes.LibraryLoader" in owner.cls.lines():
         return evaluation.known["ctypes.CDLL"](evaluation, [key], {})
     if (
@@ -201,7 +208,10 @@ def item(evaluation: Evaluation, frame: Frame, owner: Any, key: Any) -> Any:
     if owner == {} and is_key(key) and taken and evaluation.state.is_sure:
         raise Raised("KeyError")
     if isinstance(owner, Class):
-        return owner  # generic: of these types
+        members = owner.names.get("__members__")  # of enum; else generic: of these types
+        return members.get(key, owner) if isinstance(members, dict) and is_key(key) else owner
+    if owner == [] and isinstance(key, int) and evaluation.state.has_sought:
+        raise raised_after(frame.lost, Native("IndexError"), evaluation.state)
     if isinstance(owner, Instance) and isinstance(method := owner.cls.find("__getitem__"), Function):
         return evaluation.call(method, [owner, key], {})
     # A value that is not known may have been put where there seems to be none.
@@ -277,9 +287,40 @@ def _dictcomp(
 
 
 def _lambda(
-    evaluation: Evaluation, frame: Frame, parameters: SyntaxNode, opens: bool, number: int
+    evaluation: Evaluation, frame: Frame, parameters: SyntaxNode, opens: bool, yields: bool, number: int
 ) -> Function:
-    return evaluation.make_function(frame, "<lambda>", parameters, opens, number)
+    return evaluation.make_function(frame, "<lambda>", parameters, opens, yields, number)
+
+
+def _yield(evaluation: Evaluation, frame: Frame, node: SyntaxNode | None) -> Any:
+    value = evaluation.value(frame, node) if node else None
+    if frame.take is not None:
+        frame.take(value)
+    return UNKNOWN
+
+
+def _yieldfrom(evaluation: Evaluation, frame: Frame, node: SyntaxNode) -> Any:
+    for value in items(evaluation.value(frame, node)) or [UNKNOWN]:
+        if frame.take is not None:
+            frame.take(value)
+    return UNKNOWN
+
+
+def match_pattern(
+    evaluation: Evaluation, frame: Frame, pattern: SyntaxNode | None, value: Any
+) -> bool | None:
+    """Return whether a pattern of ``match`` fits a value, and bind its names; None where that is not known."""
+    match pattern:
+        case ["MatchValue", _, node]:
+            return truth(compare("Eq", value, evaluation.value(frame, node)))
+        case ["MatchOr", _, patterns]:
+            found = [match_pattern(evaluation, frame, one, value) for one in patterns]
+            return True if True in found else None if None in found else False
+        case ["MatchAs", _, inner, name]:
+            fits = inner is None or match_pattern(evaluation, frame, inner, value)
+            evaluation.bind(frame, name and ["Name", 0, name], value)
+            return fits
+    return None
 
 
 EXPRESSIONS: dict[str, Callable[..., Any]] = {
@@ -306,5 +347,8 @@ EXPRESSIONS: dict[str, Callable[..., Any]] = {
     "ListComp": _listcomp,
     "GeneratorExp": _listcomp,
     "DictComp": _dictcomp,
+    "Await": lambda evaluation, frame, node: evaluation.value(frame, node),
+    "Yield": _yield,
+    "YieldFrom": _yieldfrom,
 }
 """By the class of a node of ast, what returns its value."""

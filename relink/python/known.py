@@ -7,6 +7,7 @@ own values have the name of the type, and ``path`` for those of pathlib.
 from __future__ import annotations
 
 import builtins
+import fnmatch
 import posixpath
 import re
 from collections.abc import Callable, Mapping
@@ -14,34 +15,36 @@ from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
 
-from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from relink.python.disk_functions import disk_functions, find_library_beside, read_content, take_argument
 from relink.python.evaluation import Evaluation, Known
-from relink.python.expressions import TURNS, enter_context, item, read_variable
-from relink.python.modules import Interpreter, Spec, SpecKind, find_module
+from relink.python.expressions import TURNS, item, read_variable
+from relink.python.import_functions import import_functions
+from relink.python.modules import Interpreter
+from relink.python.objects import make_super, run_within
 from relink.python.syntax import UnreadableSourceError, parse_source
 from relink.python.values import (
     LARGEST_VALUE,
     MISSING,
-    SPEC,
     UNKNOWN,
-    Bound,
     Class,
+    Deferred,
     Frame,
     Function,
     Instance,
     Matched,
     Module,
     Native,
+    Opened,
     Pattern,
     Raised,
-    absolute_name,
     bounded,
     exception_kind,
+    is_kind,
     is_known,
     items,
+    raised_after,
     truth,
 )
 from relink.system.bounded_json import parse_json
@@ -60,9 +63,7 @@ _FLAGS = {
 _COSTLY = re.compile(r"\)[*+{]|\{|\(\?(?!:|P<)|\\\d")
 _REPEATS, _MATCHED = 3, 80
 _LIBRARY = Class("ctypes.CDLL of a library", {}, [])
-_LOADER = Class("importlib.machinery.ExtensionFileLoader of a file", {}, [])
 _PLATFORM = Class("platform.uname_result", {}, [])
-_DISTRIBUTION = Class("importlib.metadata.Distribution", {}, [])
 _IN_C = ("utf_8", "utf8", "ascii", "latin_1", "latin1", "utf_16", "utf_32")  # which str.encode knows itself
 _OBJECT = Class("builtins.object", {}, [])
 _POSIXPATH = "join dirname basename normpath split splitext isabs relpath commonpath"
@@ -121,12 +122,15 @@ def open_library(by: str, first: int = 0) -> Known:
         if not isinstance(name, str) or not name:
             evaluation.record("unknown", "a library whose name is made at run time", by)
             return UNKNOWN
+        name = posixpath.join(evaluation.directory, name) if "/" in name else name
         caller = evaluation.modules.get("_cffi_backend" if by == "cffi.dlopen" else "_ctypes")
         flags = (mode if isinstance(mode, int) else 0) | _FLAGS["RTLD_NOW"]
         evaluation.record("library", name, by, flags=flags, caller=caller.spec.file if caller else "")
         if "/" in name and not evaluation.disk.exists(name):
             raise Raised("OSError", f"{name}: cannot open shared object file", is_certain=True, opening=name)
-        return Instance(_LIBRARY)
+        made = arguments[0] if first and isinstance(arguments[0], Instance) else Instance(_LIBRARY)
+        made.names["<opened>"] = Opened(name, by)
+        return made
 
     return opened
 
@@ -134,116 +138,6 @@ def open_library(by: str, first: int = 0) -> Known:
 def _find_library(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
     name = take_argument(arguments, {}, 0, "name")
     return evaluation.find_soname(name) if isinstance(name, str) else UNKNOWN
-
-
-def _import_module(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
-    name, package = (
-        take_argument(arguments, named, 0, "name"),
-        take_argument(arguments, named, 1, "package", None),
-    )
-    level = len(name) - len(name.lstrip(".")) if isinstance(name, str) else 0
-    if not isinstance(name, str) or (level and not isinstance(package, str)):
-        evaluation.record("unknown", "a module whose name is made at run time", "importlib.import_module")
-        return UNKNOWN
-    above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
-    whole = ".".join([*above, name[level:]]).rstrip(".")
-    if whole in evaluation.taken_out:
-        evaluation.taken_out.discard(whole)
-        inside = evaluation.modules[whole].spec.search or ()
-        spec = find_module(whole, inside, evaluation.interpreter, evaluation.disk)
-        if spec is not None and spec.kind == "extension":
-            return _import_file(evaluation, whole, spec.file, "importlib.import_module")
-    return evaluation.import_module(whole, "importlib.import_module")
-
-
-def _take_out(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
-    """sys.modules.pop: a package that does so with itself imports an extension of its name from its directory (opencv-python)."""
-    name = take_argument(arguments, {}, 0, "key")
-    module = evaluation.modules.get(name) if isinstance(name, str) else None
-    if module is not None:
-        evaluation.taken_out.add(module.name)
-    return module or UNKNOWN
-
-
-def _add_finder(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
-    """sys.meta_path.append and insert; for an editable package setuptools' finder has a dictionary of modules.
-
-    scikit-build-core's has two, of sources and of what was built, whose paths are relative to the finder's own directory.
-    """
-    evaluation.state.module.has_finder = True
-    frame = evaluation.state.frame
-    finder = arguments[-1].names if arguments and isinstance(arguments[-1], Instance) else {}
-    own = posixpath.dirname(frame.module.spec.file) if frame else ""
-    for key in ("known_source_files", "known_wheel_files"):
-        files = finder.get(key)
-        for name, path in files.items() if isinstance(files, dict) else ():
-            if isinstance(name, str) and isinstance(path, str):
-                evaluation.disk.redirected[name] = posixpath.join(own, path)
-    mapping = frame.module.names.get("MAPPING") if frame else None
-    for name, path in mapping.items() if isinstance(mapping, dict) else ():
-        if isinstance(name, str) and isinstance(path, str):
-            evaluation.disk.editable[name] = path
-    return None
-
-
-def _import(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
-    """__import__: the fourth argument are names of submodules, the fifth is the level of a relative import."""
-    name, level = take_argument(arguments, named, 0, "name"), take_argument(arguments, named, 4, "level", 0)
-    wanted = items(take_argument(arguments, named, 3, "fromlist", ()))
-    if not isinstance(name, str) or not isinstance(level, int):
-        evaluation.record("unknown", "a module whose name is made at run time", "__import__")
-        return UNKNOWN
-    module = evaluation.import_module(absolute_name(evaluation.state.frame, level, name), "__import__")
-    for one in wanted or ():
-        if isinstance(one, str):
-            evaluation.import_from(module, one)
-    return module if wanted or level else evaluation.modules[name.partition(".")[0]]
-
-
-def _find_spec(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
-    """Return a spec, or None where there is no such module; the packages above it are imported."""
-    name = take_argument(arguments, named, 0, "name")
-    if not isinstance(name, str) or name.startswith("."):
-        return UNKNOWN
-    above = name.rpartition(".")[0]
-    parent = evaluation.import_module(above, "importlib.util.find_spec") if above else None
-    spec = evaluation.find_spec(name, parent)
-    return spec and Instance(
-        SPEC,
-        {"name": name, "origin": spec.file, "submodule_search_locations": spec.search and [*spec.search]},
-    )
-
-
-def _make_spec(_evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
-    name, path = take_argument(arguments, named, 0, "name"), take_argument(arguments, named, 1, "location")
-    return Instance(SPEC, {"name": name, "origin": path})
-
-
-def _make_loader(_evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
-    """importlib.machinery.ExtensionFileLoader, which spec_from_loader takes."""
-    return Instance(_LOADER, {"path": take_argument(arguments, named, 1, "path")})
-
-
-def _make_spec_of_loader(_evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
-    name, loader = take_argument(arguments, named, 0, "name"), take_argument(arguments, named, 1, "loader")
-    path = loader.names.get("path") if isinstance(loader, Instance) else UNKNOWN
-    return Instance(SPEC, {"name": name, "origin": path})
-
-
-def _make_finder(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
-    """importlib.machinery.FileFinder: of a directory, by pairs of a loader and its suffixes (torchvision)."""
-    find = Native("importlib.machinery.FileFinder.find_spec")
-    return Instance(Class("importlib.machinery.FileFinder", {}, []), {"find_spec": Bound(arguments, find)})
-
-
-def _find_in_directory(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
-    (directory, *loaders), name = arguments[0], take_argument(arguments, {}, 1, "fullname")
-    suffixes = [suffix for pair in loaders if isinstance(pair, tuple) for suffix in items(pair[-1]) or ()]
-    if not all(isinstance(one, str) for one in (directory, name, *suffixes)) or not suffixes:
-        return UNKNOWN
-    paths = (f"{directory}/{name.rpartition('.')[2]}{suffix}" for suffix in suffixes)
-    found = next(filter(evaluation.disk.exists, paths), None)
-    return found and Instance(SPEC, {"name": name, "origin": found})
 
 
 def _load_beside(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
@@ -273,61 +167,6 @@ def _has_gpu(evaluation: Evaluation, _arguments: list[Any], _named: dict[str, An
     return UNKNOWN if evaluation.required is not None or any(map(evaluation.disk.exists, devices)) else False
 
 
-def _import_spec(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
-    """module_from_spec: an extension is opened here; a source, which exec_module runs next, is followed here."""
-    spec = take_argument(arguments, named, 0, "spec")
-    name, path = (
-        (spec.names.get("name"), spec.names.get("origin")) if isinstance(spec, Instance) else (None, None)
-    )
-    if not isinstance(path, str) or not isinstance(name, str):
-        evaluation.record("unknown", "a module whose file is named at run time", "importlib.util")
-        return UNKNOWN
-    if not evaluation.disk.exists(path):
-        raise Raised("FileNotFoundError", path, is_certain=True)
-    return _import_file(evaluation, name, path, "importlib.util")
-
-
-def _import_file(evaluation: Evaluation, name: str, path: str, by: str) -> Module:
-    """Import a module from its file, beside another one of that name.
-
-    :raises Raised: its import raises.
-    """
-    key = name if name not in evaluation.modules else f"{name} ({path})"
-    evaluation.record("module", key, by)
-    kind: SpecKind = "source" if path.endswith(".py") else "extension"
-    search = (posixpath.dirname(path),) if path.endswith("/__init__.py") else None
-    module = evaluation.follow_module(Module(key, Spec(key, kind, path, search)))
-    if module.failure is not None:
-        raise module.failure
-    return module
-
-
-def _ask_distribution(what: str) -> Known:
-    """Return what gives the version of a distribution, or its files."""
-
-    def asked(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
-        found = _find_distribution(evaluation, arguments, named)
-        return found.names[what] if isinstance(found, Instance) else found
-
-    return asked
-
-
-def _find_distribution(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
-    """importlib.metadata.distribution, by the name of the .dist-info; of its files the libraries."""
-    name = take_argument(arguments, named, 0, "distribution_name")
-    for site in evaluation.interpreter.site_packages if isinstance(name, str) else ():
-        for entry in evaluation.disk.names(site):
-            stem, _, version = entry.removesuffix(".dist-info").partition("-")
-            if entry.endswith(".dist-info") and canonicalize_name(stem) == canonicalize_name(name):
-                record = str(read_content(evaluation, f"{site}/{entry}/RECORD"))
-                names = [line.partition(",")[0] for line in record.splitlines()]
-                files = [PurePosixPath(site, one) for one in names if ".so" in one]
-                return Instance(_DISTRIBUTION, {"version": version, "files": files})
-    if not isinstance(name, str) or evaluation.required is not None:
-        return UNKNOWN
-    raise Raised("ModuleNotFoundError", f"No package metadata was found for {name}", is_certain=True)
-
-
 def _register(evaluation: Evaluation, _arguments: list[Any], _named: dict[str, Any]) -> Any:
     """The method that functools.singledispatch gives to a function: from Python 3.11 on it looks for typing.Union."""
     if evaluation.interpreter.version >= (3, 11):
@@ -341,32 +180,27 @@ def _make_version(_evaluation: Evaluation, arguments: list[Any], _named: dict[st
     return UNKNOWN
 
 
-def _find_resource(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
-    """importlib.resources.files and path: the directory of a package, and a file in it."""
-    package = take_argument(arguments, {}, 0, "package")
-    module = evaluation.import_module(package) if isinstance(package, str) else package
-    with suppress(Raised):
-        evaluation.import_module("importlib.readers")
-    if (
-        not isinstance(module, Module)
-        or not module.spec.search
-        or not all(isinstance(one, str) for one in arguments[1:])
-    ):
-        return UNKNOWN
-    return PurePosixPath(module.spec.search[0], *arguments[1:])
-
-
-def _make_partial(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
-    """functools.partial of a class or a known function, which named arguments alone are given to; or of one more argument."""
+def _make_partial(_evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
+    """functools.partial; of a class or a known function that is given nothing the function, which others may ask for."""
     function, *given = arguments or [UNKNOWN]
-    if len(given) == 1 and isinstance(function, Function | Native):
-        return Bound(given[0], function)
-    return function if not given and isinstance(function, Class | Native) else UNKNOWN
+    is_plain = not given and isinstance(function, Class | Native)
+    return function if is_plain else Instance(_OBJECT, {"<partial>": Deferred(function, given, named)})
+
+
+def _ask_attribute(evaluation: Evaluation, owner: Any, name: Any) -> Any:
+    """Return an attribute; MISSING where it is known that there is none, or where asking for it raises that."""
+    try:
+        with evaluation.at_least("guarded", frozenset({"AttributeError"})):
+            return evaluation.attribute(owner, name) if isinstance(name, str) else UNKNOWN
+    except Raised as raised:
+        if raised.kind != "AttributeError":
+            raise
+        return MISSING
 
 
 def _has_attribute(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
     name = take_argument(arguments, {}, 1, "name")
-    found = evaluation.attribute(arguments[0], name) if isinstance(name, str) else UNKNOWN
+    found = _ask_attribute(evaluation, arguments[0], name)
     if isinstance(arguments[0], Module) and arguments[0].name == "builtins":
         return name in arguments[0].names or hasattr(builtins, str(name))
     if found is UNKNOWN:
@@ -378,11 +212,12 @@ def _has_attribute(evaluation: Evaluation, arguments: list[Any], _named: dict[st
 
 def _get_attribute(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
     name = take_argument(arguments, {}, 1, "name")
+    if len(arguments) > 2:
+        found = _ask_attribute(evaluation, arguments[0], name)
+        return arguments[2] if found is MISSING else found
     found = evaluation.attribute(arguments[0], name) if isinstance(name, str) else UNKNOWN
     if found is not MISSING:
         return found
-    if len(arguments) > 2:
-        return arguments[2]
     evaluation.raise_where_caught("AttributeError")
     return UNKNOWN
 
@@ -401,9 +236,39 @@ def _read_globals(evaluation: Evaluation, arguments: list[Any], _named: dict[str
     return frame.module.names if frame and not arguments else UNKNOWN
 
 
+def _kinds(arguments: list[Any]) -> list[Any]:
+    return [*arguments[1]] if isinstance(arguments[1], tuple) else [arguments[1]]
+
+
+def _is_subclass(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    """issubclass, of exceptions."""
+    if len(arguments) < 2 or not isinstance(arguments[0], Native | Class):
+        return UNKNOWN
+    return any(is_kind(exception_kind(arguments[0]), exception_kind(one)) for one in _kinds(arguments))
+
+
 def _is_instance(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    taken = arguments[0].names.get("<raised>") if arguments and isinstance(arguments[0], Instance) else None
+    if len(arguments) > 1 and isinstance(taken, Raised):
+        return any(is_kind(taken.kind, exception_kind(one)) for one in _kinds(arguments))
+    if len(arguments) > 1 and arguments[0] is None and isinstance(arguments[1], Class):
+        return False
     kind = _TYPES.get(arguments[1].name) if len(arguments) > 1 and isinstance(arguments[1], Native) else None
     return UNKNOWN if kind is None or not is_known(arguments[0]) else isinstance(arguments[0], kind)
+
+
+def _make_object(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    return Instance(arguments[0]) if arguments and isinstance(arguments[0], Class) else UNKNOWN
+
+
+def _exit(evaluation: Evaluation, _arguments: list[Any], _named: dict[str, Any]) -> Any:
+    frame = evaluation.state.frame
+    raise raised_after(frame.lost if frame else None, Native("SystemExit"), evaluation.state)
+
+
+def _ask_exception(evaluation: Evaluation, _arguments: list[Any], _named: dict[str, Any]) -> Any:
+    raised = evaluation.handling[-1] if evaluation.handling else None
+    return (Native(raised.kind), raised.value, UNKNOWN) if raised else UNKNOWN
 
 
 def _is_callable(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
@@ -422,24 +287,31 @@ def _read_variable(evaluation: Evaluation, arguments: list[Any], named: dict[str
 
 
 def _execute(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
-    """Follow a text that is known, as an import in one; not one with functions, whose bodies would be in no file."""
-    text, names, frame = (
-        take_argument(arguments, {}, 0, ""),
-        take_argument(arguments, {}, 1, ""),
-        evaluation.state.frame,
-    )
-    if isinstance(text, str) and isinstance(names, dict) and frame is not None:
+    """Follow a text that is known, as an import in one."""
+    frame = evaluation.state.frame
+    text = take_argument(arguments, {}, 0, "")
+    names = take_argument(arguments, {}, 1, "", frame and frame.names)
+    inside = take_argument(arguments, {}, 2, "", names)
+    if isinstance(text, str) and isinstance(names, dict) and isinstance(inside, dict) and frame is not None:
         with suppress(UnreadableSourceError):
             statements, bodies = parse_source(text.encode())
-            if not bodies:
-                evaluation.block(Frame(frame.module, names), statements)
-                return None
+            # Its functions are in no file: their bodies stay with the module that is made for them.
+            made = Module(frame.module.name, frame.module.spec, names, is_open=True, bodies=[*bodies])
+            evaluation.block(Frame(made, inside), statements)
+            return UNKNOWN
     evaluation.record("unknown", "code that is made at run time", "exec")
     return UNKNOWN
 
 
 def _suppress(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
     return ("suppress", *map(exception_kind, arguments))
+
+
+def _enter(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    """ExitStack.enter_context: what the manager gives."""
+    entered: list[Any] = []
+    run_within(evaluation, arguments[-1], entered.append)
+    return entered[0] if entered else UNKNOWN
 
 
 def _decide(whole: bool) -> Known:
@@ -463,10 +335,15 @@ def _map(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -
     )
 
 
-def _next(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
-    """next, of what is used for nothing else: the first item, or the default."""
-    values = items(take_argument(arguments, {}, 0, "values"))
-    return UNKNOWN if values is None else values[0] if values else take_argument(arguments, {}, 1, "default")
+def _next(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    """next, of an iterator: the first item, which is taken from it, or the default."""
+    values = take_argument(arguments, {}, 0, "values")
+    values = values if isinstance(values, list) else items(values)
+    if values == [] and len(arguments) < 2 and evaluation.state.has_sought:
+        raise raised_after(None, Native("StopIteration"), evaluation.state)
+    return (
+        UNKNOWN if values is None else values.pop(0) if values else take_argument(arguments, {}, 1, "default")
+    )
 
 
 def _match(how: str) -> Known:
@@ -552,6 +429,8 @@ def _change(name: str) -> Known:
             )
         if isinstance(arguments[0], set):
             arguments[0].add(UNKNOWN)  # Whether something else is in it is not known.
+        elif isinstance(arguments[0], dict) and name != "pop":
+            evaluation.open_dictionary(arguments[0])
         return UNKNOWN
 
     return changed
@@ -587,40 +466,29 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
     config = {"EXT_SUFFIX": suffix, "SOABI": suffix.strip(".").removesuffix(".so"), "Py_GIL_DISABLED": 0}
     known: dict[str, Known] = {
         **disk_functions(),
+        **import_functions(),
         "ctypes.CDLL": open_library("ctypes.CDLL"),
         "ctypes.PyDLL": open_library("ctypes.PyDLL"),
         "ctypes.LibraryLoader.LoadLibrary": open_library("LoadLibrary", 1),
         "cffi.api.FFI.dlopen": open_library("cffi.dlopen", 1),
         "?.dlopen": open_library("cffi.dlopen"),
         "?.LoadLibrary": open_library("LoadLibrary"),
+        "dataclasses.field": lambda _evaluation, _arguments, named: Instance(_OBJECT, named),
+        "types.SimpleNamespace": lambda _evaluation, _arguments, named: Instance(_OBJECT, named),
+        "site.getsitepackages": lambda *_: [*interpreter.site_packages],
+        "sysconfig.get_path": lambda *_: next(iter(interpreter.site_packages), UNKNOWN),
+        "fnmatch.filter": _compute(lambda names, pattern: fnmatch.filter(names, pattern)),  # noqa: PLW0108 - no other
         "ctypes.util.find_library": _find_library,
-        "importlib.import_module": _import_module,
-        "importlib.__import__": _import,
-        "importlib.util.find_spec": _find_spec,
-        "importlib.util.spec_from_file_location": _make_spec,
-        "importlib.machinery.FileFinder": _make_finder,
-        "importlib.machinery.FileFinder.find_spec": _find_in_directory,
-        "importlib.util.module_from_spec": _import_spec,
-        "importlib.machinery.ExtensionFileLoader": _make_loader,
-        "importlib.util.spec_from_loader": _make_spec_of_loader,
-        "pkg_resources.resource_filename": lambda *given: take_argument([_find_resource(*given)], {}, 0, ""),
         "functools.partial": _make_partial,
-        "importlib.metadata.version": _ask_distribution("version"),
-        "importlib.metadata.distribution": _find_distribution,
-        "importlib.metadata.files": _ask_distribution("files"),
         "functools.singledispatch.register": _register,
-        "importlib.resources.files": _find_resource,
-        "importlib.resources.path": _find_resource,
         "importlib.resources.as_file": lambda _evaluation, arguments, _named: (arguments or [UNKNOWN])[0],
         "packaging.version.Version": _make_version,
         "packaging.version.parse": _make_version,
-        "pkgutil.find_loader": _find_spec,
         "cuda.pathfinder._dynamic_libs.load_nvidia_dynamic_lib.load_nvidia_dynamic_lib": _load_nvidia_library,
         "rapidfuzz._feature_detector_cpp.supports": _has_instructions,
         "numpy.ctypeslib.load_library": _load_beside,
         "numpy.ctypeslib._ctypeslib.load_library": _load_beside,
         "torch.cuda.is_available": _has_gpu,
-        "builtins.__import__": _import,
         "builtins.hasattr": _has_attribute,
         "builtins.getattr": _get_attribute,
         "builtins.setattr": _set_attribute,
@@ -628,8 +496,18 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "builtins.vars": _read_globals,
         "builtins.isinstance": _is_instance,
         "builtins.callable": _is_callable,
+        "builtins.exit": _exit,
+        "builtins.iter": _compute(list),
+        "builtins.object.__setattr__": _set_attribute,
+        "builtins.issubclass": _is_subclass,
+        "builtins.eval": _execute,
+        "builtins.zip": _compute(lambda *values: [*zip(*values, strict=False)]),
         "builtins.object": lambda *_: Instance(_OBJECT),
+        "builtins.object.__new__": _make_object,
+        "builtins.super": make_super,
+        "ctypes.CDLL.__init__": open_library("ctypes.CDLL", 1),
         "builtins.exec": _execute,
+        "builtins.compile": lambda _evaluation, arguments, _named: (arguments or [UNKNOWN])[0],
         "builtins.any": _decide(whole=False),
         "builtins.all": _decide(whole=True),
         "builtins.map": _map,
@@ -639,18 +517,15 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "builtins.range": _compute(_count),
         "builtins.reversed": _compute(lambda values: values[::-1]),
         "builtins.enumerate": _compute(lambda values: [*enumerate(values)]),
-        "sys.modules.pop": _take_out,
-        "sys.meta_path.append": _add_finder,
-        "sys.meta_path.insert": _add_finder,
+        "sys.exit": _exit,
+        "sys.exc_info": _ask_exception,
         "sys.setdlopenflags": _set_flags,
         "sys.getdlopenflags": lambda evaluation, _arguments, _named: evaluation.flags,
         "os.environ.get": _read_variable,
         "os.getenv": _read_variable,
         "os.fspath": _compute(str),
         "contextlib.suppress": _suppress,
-        "contextlib._BaseExitStack.enter_context": lambda evaluation, arguments, _named: enter_context(
-            evaluation, arguments[-1]
-        ),
+        "contextlib._BaseExitStack.enter_context": _enter,
         "_collections_abc.Mapping.get": _get_item,
         "platform.system": lambda *_: "Linux",
         "platform.processor": _read_processor,
@@ -672,6 +547,7 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
             for how in ("search", "match", "fullmatch")
         },
         "str.format": _compute(_format),
+        "str.decode": _compute(lambda text, *_: text),
         "str.encode": _encode,
         "json.loads": _compute(parse_json),
         "path.locate": _compute(str),
@@ -680,7 +556,7 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
     }
     for name in _POSIXPATH.split():
         known[f"posixpath.{name}"] = _compute(getattr(posixpath, name))
-    for kind in (str, int, bool, list, tuple, set, sorted, len):
+    for kind in (str, int, bool, list, tuple, set, dict, sorted, len):
         known[f"builtins.{kind.__name__}"] = _compute(kind)
     known["builtins.frozenset"] = known["builtins.set"]
     for name in _STR.split():

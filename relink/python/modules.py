@@ -205,7 +205,10 @@ def _file_of(tail: str, directory: str, interpreter: Interpreter, disk: Disk) ->
     names = disk.names(directory)
     kinds: list[tuple[str, SpecKind]] = [(suffix, "extension") for suffix in interpreter.suffixes]
     for suffix, kind in (*kinds, (".py", "source"), (".pyc", "bytecode")):
-        if names.get(tail + suffix) is False:
-            return kind, posixpath.join(directory, tail + suffix)
+        # A link that leads nowhere is no file.
+        if names.get(tail + suffix) is False and disk.exists(
+            path := posixpath.join(directory, tail + suffix)
+        ):
+            return kind, path
     paths = (posixpath.join(directory, tail + suffix) for suffix in interpreter.suffixes)
     return next((("extension", path) for path in paths if path in disk.absent), None)

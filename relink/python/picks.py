@@ -62,7 +62,7 @@ class _Picking(Evaluation):
         """Note something that the package does."""
         Evaluation.record(self, kind, name, by, flags=flags, caller=caller)
         is_absent = kind == "library" and "/" in name and not self.disk.exists(name)
-        if kind != "module" and by not in ("raise", "source", "limit"):
+        if kind not in ("module", "symbol") and by not in ("raise", "source", "limit"):
             (self.pick.sought if is_absent else self.pick.opened).append(self.state.module.events[-1])
 
     def seek(self, path: str) -> None:

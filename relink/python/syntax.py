@@ -65,10 +65,14 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "With": ("items", "body"),
     "withitem": ("context_expr", "optional_vars"),
     "For": ("target", "iter", "body", "orelse"),
-    "While": ("test", "body"),
-    "Match": ("cases",),
-    "match_case": ("body",),
-    "ClassDef": ("name", "bases", "body", "decorator_list"),
+    "While": ("test", "body", "orelse"),
+    "Assert": ("test",),
+    "Match": ("subject", "cases"),
+    "match_case": ("pattern", "guard", "body"),
+    "MatchValue": ("value",),
+    "MatchOr": ("patterns",),
+    "MatchAs": ("pattern", "name"),
+    "ClassDef": ("name", "bases", "keywords", "body", "decorator_list"),
     "Import": ("names",),
     "ImportFrom": ("level", "module", "names"),
     "alias": ("name", "asname"),
@@ -99,6 +103,9 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "Dict": ("keys", "values"),
     "Starred": ("value",),
     "NamedExpr": ("target", "value"),
+    "Await": ("value",),
+    "Yield": ("value",),
+    "YieldFrom": ("value",),
     "ListComp": ("elt", "generators"),
     "GeneratorExp": ("elt", "generators"),
     "DictComp": ("key", "value", "generators"),
@@ -229,12 +236,12 @@ class _Reduction:
 
     :ivar bodies: those of the functions, which are added to.
     :ivar cuts: the bodies that were cut out and are not met yet, by the line of the function.
-    :ivar opens: a name of `_OPENERS` or an import was met.
+    :ivar opens: a name of `_OPENERS` or an import was met; `yields`: a yield.
     """
 
     def __init__(self, bodies: list[Any], cuts: dict[int, str] | None = None) -> None:
         self.bodies, self.cuts = bodies, cuts or {}
-        self.opens = False
+        self.opens = self.yields = False
         # Lines of the source before what is parsed.
         self._above = 0
 
@@ -256,6 +263,7 @@ class _Reduction:
             return self._reduce_special(node) if isinstance(node, ast.AST) else node
         name, has_line, fields = plan
         self.opens |= kind is ast.Import or kind is ast.ImportFrom
+        self.yields |= kind is ast.Yield or kind is ast.YieldFrom
         found = [name, self._above + node.lineno if has_line else 0]
         found += [self.reduce(getattr(node, field)) for field in fields]
         if kind is ast.If:
@@ -267,15 +275,13 @@ class _Reduction:
     def _reduce_special(self, node: Any) -> Any:
         """Reduce what `_FIELDS` lacks: a function, an operator, and what is not followed."""
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            decorators = self.reduce(
-                [one for one in node.decorator_list if isinstance(one, ast.Name | ast.Call)]
-            )
+            made = self._reduce_function(node, node.body)
             return [
                 "FunctionDef",
                 self._above + node.lineno,
                 node.name,
-                *self._reduce_function(node, node.body),
-                decorators,
+                *made,
+                self.reduce(node.decorator_list),
             ]
         if isinstance(node, ast.Lambda):
             returned = ast.copy_location(ast.Return(node.body), node)
@@ -293,35 +299,35 @@ class _Reduction:
     def _reduce_function(
         self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, body: Sequence[ast.stmt]
     ) -> list[Any]:
-        """Return the parameters of a function, whether it opens something, and the number of its body."""
+        """Return the parameters of a function, whether it opens something and yields, and the number of its body."""
         cut = None if isinstance(node, ast.Lambda) else self.cuts.pop(node.lineno, None)
         number = len(self.bodies)
         self.bodies.append(cut)
+        opens = yields = False
         if cut is None:
-            opens = self._reduce_body(number, body)
+            opens, yields = self._reduce_body(number, body)
         elif len(body) > 1 or getattr(getattr(body[0], "value", None), "value", None) is not ...:
             raise _WrongCutError
-        else:
-            may_open = any(name in cut for name in _OPENERS) or ("import" in cut and _IMPORT.search(cut))
-            opens = bool(may_open) and self.parse_body(number)
+        elif any(name in cut for name in (*_OPENERS, "yield")) or ("import" in cut and _IMPORT.search(cut)):
+            opens, yields = self.parse_body(number)
         self.opens |= opens
-        return [self.reduce(node.args), opens, number]
+        return [self.reduce(node.args), opens, yields, number]
 
-    def _reduce_body(self, number: int, body: Sequence[ast.stmt]) -> bool:
-        """Reduce a body to text; return whether it opens something."""
-        outer, self.opens = self.opens, False
+    def _reduce_body(self, number: int, body: Sequence[ast.stmt]) -> tuple[bool, bool]:
+        """Reduce a body to text; return whether it opens something, and whether it yields."""
+        outer, self.opens, self.yields = (self.opens, self.yields), False, False
         self.bodies[number] = json.dumps(self.reduce([*body]), separators=(",", ":"))
-        opens, self.opens = self.opens, outer
-        return opens
+        found, (self.opens, self.yields) = (self.opens, self.yields), outer
+        return found
 
-    def parse_body(self, number: int) -> bool:
-        """Parse a body that was cut out, and reduce the body to text; return whether it opens something."""
+    def parse_body(self, number: int) -> tuple[bool, bool]:
+        """Parse a body that was cut out, and reduce the body to text; return what :meth:`_reduce_body` does."""
         line, _, text = self.bodies[number].partition("\n")
         (block,) = _parse(f"if 1:\n{text}")
         above, self._above = self._above, int(line) - 2
-        opens = self._reduce_body(number, getattr(block, "body", ()))
+        found = self._reduce_body(number, getattr(block, "body", ()))
         self._above = above
-        return opens
+        return found
 
 
 def _is_nothing(node: Any) -> bool:

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from packaging.version import Version
@@ -26,8 +26,11 @@ class Unknown:
     """The value that is not known."""
 
 
+Signal: TypeAlias = tuple[str, Any] | None
+"""How a block ended: by ``break``, ``continue`` or ``return`` with a value; None at its end."""
 UNKNOWN = Unknown()
 MISSING = Unknown()
+NO_DIRECTORY = "/dev/null/current directory"  # a path that no file can have
 """What a module has instead of a variable that it has not."""
 
 
@@ -45,6 +48,11 @@ class Raised(Exception):  # noqa: N818 - what the source that is followed raises
         self.text = text
         self.is_certain = is_certain
         self.opening = opening
+
+    @property
+    def value(self) -> Instance:
+        """What a handler binds."""
+        return Instance(Class(self.kind, {}, [Native(self.kind)]), {"<raised>": self, "args": (self.text,)})
 
 
 class Module(msgspec.Struct, eq=False):
@@ -101,10 +109,10 @@ class Function(msgspec.Struct, eq=False):
     """A function of a source.
 
     :ivar name: with the module and the class.
-    :ivar opens: it imports or opens something itself.
+    :ivar opens: it imports or opens something itself; `yields`: it is a generator.
     :ivar number: that of its body.
     :ivar outer: the variables of the functions around it, the nearest first.
-    :ivar kind: ``property``, ``staticmethod`` or ``classmethod``; else ``function``.
+    :ivar kind: ``property``, ``staticmethod`` and other decorators; else ``function``. `owner`: the class that has it.
     """
 
     name: str
@@ -112,9 +120,11 @@ class Function(msgspec.Struct, eq=False):
     parameters: SyntaxNode
     defaults: list[Any]
     opens: bool
+    yields: bool
     number: int
     outer: tuple[dict[str, Any], ...]
     kind: str = "function"
+    owner: Class | None = None
 
 
 class Class(msgspec.Struct, eq=False):
@@ -123,6 +133,7 @@ class Class(msgspec.Struct, eq=False):
     name: str
     names: dict[str, Any]
     bases: list[Any]
+    meta: Any = None
 
     def find(self, name: str) -> Any:
         """Return an attribute of the class or of a base; :data:`UNKNOWN` without."""
@@ -146,6 +157,27 @@ class Instance(msgspec.Struct, eq=False):
 
     cls: Class
     names: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Deferred(msgspec.Struct, frozen=True):
+    """A call that waits: of what functools.partial returns, or of a context manager."""
+
+    function: Any
+    arguments: list[Any]
+    named: dict[str, Any]
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """The library of an object of ctypes or cffi, and what has opened it."""
+
+    library: str
+    by: str
+
+
+class Super(Instance):
+    """What super() returns: the bases of a class, for an object or a class."""
+
+    target: Any = None
 
 
 SPEC = Class("importlib.machinery.ModuleSpec", {}, [])
@@ -181,6 +213,7 @@ class Frame(msgspec.Struct):
 
     :ivar may_have_ended: a test that is not known decides whether the function has returned.
     :ivar lost: the failure of a dlopen that a handler of the block took, after which the block goes on.
+    :ivar take: what takes the values that it yields.
     """
 
     module: Module
@@ -190,6 +223,7 @@ class Frame(msgspec.Struct):
     prefix: str = ""
     may_have_ended: bool = False
     lost: Raised | None = None
+    take: Callable[[Any], object] | None = None
     globals: set[str] = msgspec.field(default_factory=set)
 
 
@@ -200,10 +234,14 @@ class State(msgspec.Struct):
     :ivar deciding: the environment variables that the tests around it read.
     :ivar caught: the exceptions that handlers around it take.
     :ivar steps: statements that may still be followed.
+    :ivar has_sought: it was asked for a library that is not there.
+    :ivar is_guessed: the module may be imported at another time, as a name in an extension leads to it.
     """
 
     module: Module
     when: int = 0
+    is_guessed: bool = False
+    has_sought: bool = False
     deciding: tuple[str, ...] = ()
     caught: frozenset[str] = frozenset()
     steps: int = MODULE_STEPS
@@ -215,6 +253,11 @@ class State(msgspec.Struct):
     def is_sure(self) -> bool:
         """Whether no test that is not known decides if the statement is reached."""
         return self.when < STRICTNESS.index("conditional")
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether a source alone leads here, and no test that is not known decides it."""
+        return self.is_sure and not self.is_guessed
 
 
 PLAIN = str | int | tuple | list | set | None | PurePosixPath | Version  # type: ignore[type-arg]
@@ -267,6 +310,8 @@ def plain_attribute(owner: Any, name: str) -> Any:
 
 def truth(value: Any) -> bool | None:
     """Return whether a value counts as true; None where that is not known."""
+    if isinstance(value, Instance) and "<raised>" in value.names:
+        return True
     if isinstance(value, Instance):
         return None if value.cls.bases or {"__bool__", "__len__"} & value.cls.names.keys() else True
     is_open = isinstance(value, dict) and value.keys() == {UNKNOWN}
@@ -275,6 +320,12 @@ def truth(value: Any) -> bool | None:
 
 def items(value: Any) -> list[Any] | None:
     """Return the items of what is iterated over; None where they, or an order of theirs, are not known."""
+    if isinstance(value, Instance):
+        value = value.names.get("__iter__")
+    elif isinstance(value, Class):  # of enum
+        value = [
+            one for one in value.names.values() if isinstance(one, Instance) and one.cls is value
+        ] or None
     if not isinstance(value, list | tuple | dict | set) or len(value) > LARGEST_VALUE:
         return None
     if isinstance(value, set):  # texts alone have an order that no hash seed changes
@@ -344,7 +395,8 @@ def compare(name: str, left: Any, right: Any) -> Any:
 
 def is_key(value: Any) -> bool:
     """Whether a value may be a key of a dictionary that is followed."""
-    return isinstance(value, str | int | tuple | None) and is_known(value)
+    parts = value if isinstance(value, tuple) else (value,)
+    return all(isinstance(part, str | int | None) for part in parts)
 
 
 def is_same(one: Any, other: Any) -> bool:
@@ -365,15 +417,16 @@ def exception_kind(value: Any) -> str:
     return next((name for name in names if hasattr(builtins, name)), "Exception")
 
 
-def raised_after(lost: Raised | None, value: Any) -> Raised:
+def raised_after(lost: Raised | None, value: Any, state: State) -> Raised:
     """Return what ``raise VALUE`` raises: what follows the failure of a dlopen in a function is because of that.
 
     :param lost: that failure.
     """
-    if lost is None:
-        return Raised(exception_kind(value))
-    kind = lost.kind if value is UNKNOWN else exception_kind(value)
-    return Raised(kind, lost.text, is_certain=True, opening=lost.opening)
+    kind = exception_kind(value)
+    if lost is None or not state.is_sure:
+        is_certain = state.has_sought or any(is_kind(kind, one) for one in ("ImportError", "OSError"))
+        return Raised(kind, is_certain=is_certain and state.is_certain)
+    return Raised(lost.kind if value is UNKNOWN else kind, lost.text, is_certain=True, opening=lost.opening)
 
 
 def absolute_name(frame: Frame | None, level: int, name: str) -> str:

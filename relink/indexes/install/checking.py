@@ -257,7 +257,7 @@ def check_environment(
                     read += len(wheel.images)
                     # What is for another machine is no image.
                     is_native = wheel.images or any(found.code == "RLK505" for found in wheel.findings)
-                    shown = is_native or wheel.kernels or source.opens_vendors
+                    shown = is_native or wheel.kernels or source.opens_vendors or source.native
                     if not shown and not has_errors(wheel.findings):
                         continue
                     files.budget.mapped = 0
@@ -447,8 +447,10 @@ def _checked(
     errors = [reported for reported in findings if reported.level == "error"]
     relinked = f"{source.dist_info}/{PLAN_MEMBER}" in source.members
     level, text = _judge(findings, vendor, gpu_part=needs)
-    if outcome.stopped and not errors:
-        level, text = "warning", f"{NOT_FOLLOWED}: {outcome.stopped}"
+    # What cannot be read may be what opens the file that does not load.
+    unsure = outcome.stopped or (outcome.unsure if outcome.lost or source.absent else None)
+    if unsure and not errors:
+        level, text = "warning", f"{NOT_FOLLOWED}: {unsure}"
     unfound = [f.subject for f in findings if f.code == "RLK132" and soname_stem(f.subject) == runtime]
     found = any(edge.resolved and soname_stem(edge.name) == runtime for edge in assessed.draft.opened)
     if level == "info" and unfound and not (runtimes or found or world.runs_other):

@@ -258,6 +258,64 @@ def test_a_library_that_is_no_module(site: Site, entry: str) -> None:
     assert not site.imports("work") or entry != "other"
 
 
+@pytest.mark.parametrize(
+    ("asks", "works"),
+    [
+        ("lib.there.restype = None", True),
+        ("lib.nowhere.restype = None", False),
+        ("getattr(lib, 'nowhere')", False),
+        ("lib['nowhere']", False),
+        ("getattr(lib, 'nowhere', None)", True),
+        ("if hasattr(lib, 'nowhere'):\n    lib.absent", True),
+        ("try:\n    lib.nowhere\nexcept AttributeError:\n    pass", True),
+        ("lib.below", True),
+        ("lib._handle", True),
+        ("lib.nowhere = 1\nlib.nowhere", True),
+    ],
+)
+def test_a_symbol_that_a_source_asks_for(site: Site, asks: str, works: bool) -> None:
+    """dlsym looks into the library, and into what that needs."""
+    below = shared(site.path / "work/libbelow.so.1", "int below(void){return 1;}")
+    source = "extern int below(void); int there(void){return below();}"
+    shared(site.path / "work/c.so", source, needed=[below], flags=["-Wl,-rpath,$ORIGIN"])
+    site.write("work/__init__.py", f"{OPEN}lib = {opens('c.so')}{asks}\n")
+    assert site.imports("work") == works
+    errors = [found for found in site.outcome("work").findings(str(site.path)) if found.level == "error"]
+    assert [(found.code, found.subject) for found in errors] == (
+        [] if works else [("RLK116", f"{site.path}/work/c.so")]
+    )
+    assert works or "c.so has no nowhere" in errors[0].message
+
+
+def test_an_entry_of_another_name(site: Site) -> None:
+    source = "extern void *PyModuleDef_Init(void *); static char d[200]; void *PyInit_other(void) { return PyModuleDef_Init(d); }"
+    shared(site.path / "work/core.so", source)
+    site.write("work/__init__.py", "from . import core\n")
+    assert not site.imports("work")
+    assert said(site.outcome("work"), site) == [f"error RLK116 {site.path}/work/core.so"]
+
+
+@pytest.mark.parametrize(
+    ("source", "unsure", "stopped"),
+    [
+        ("import os\nif os.getpid() % 2:\n    from . import core\n", True, False),
+        (
+            "import os\ntry:\n    if os.getpid() % 2:\n        from . import core\nexcept ImportError:\n    pass\n",
+            False,
+            False,
+        ),
+        ("import ctypes, os\nctypes.CDLL(os.read(0, 9))\n", True, True),
+        ("def f(:\n", True, True),
+        ("", False, False),
+    ],
+)
+def test_what_cannot_be_read(site: Site, source: str, unsure: bool, stopped: bool) -> None:
+    lost_extension(site, "work/core.so")
+    site.write("work/__init__.py", source)
+    outcome = site.outcome("work")
+    assert (outcome.unsure is not None, outcome.stopped is not None) == (unsure, stopped)
+
+
 def test_a_branch_for_another_release_of_this_python(site: Site) -> None:
     major, minor, micro = sys.version_info[:3]
     site.write(

@@ -136,7 +136,9 @@ def test_what_a_prefix_has_is_not_assumed(scene: Scene) -> None:
     ]
 
 
-USES = "extern int hip(void), tensor(void); int g(void){return hip() + tensor();}"
+USES = """extern int hip(void), tensor(void);
+int g(void){return hip() + tensor();}
+void *PyInit_ext(void){return 0;}"""
 IMPORTS = b"import os\nimport torch\n"
 
 

@@ -10,7 +10,8 @@ import pytest
 from relink.python.facts_cache import FactsCache
 from relink.python.process import PythonProcesses
 from relink.python.values import UNKNOWN
-from tests.support.python_processes import python_of
+from tests.support.python_processes import python_of, read_events, write_files
+from tests.unit.python.test_evaluation import OPEN, X, outcome
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,11 @@ from tests.support.python_processes import python_of
         ("path.read_text", ["TOP/a.so"], "text"),
         ("glob.iglob", ["TOP/*.so"], ["TOP/a.so"]),
         ("glob.glob", ["TOP/*/*.so"], UNKNOWN),
+        ("glob.glob", ["TOP/**/b"], ["TOP/deep/b"]),
+        ("path.rglob", [PurePosixPath("TOP"), "*.so"], [PurePosixPath("TOP/a.so")]),
+        ("os.access", ["TOP/a.so", 4], True),
+        ("builtins.open", ["TOP/a.so", "w"], UNKNOWN),
+        ("os.stat", ["TOP/a.so"], UNKNOWN),
         ("os.listdir", ["TOP"], ["a.so", "deep"]),
         ("os.walk", ["TOP"], [("TOP", ["deep"], ["a.so"]), ("TOP/deep", [], ["b"])]),
         ("os.walk", ["TOP/absent"], []),
@@ -53,3 +59,36 @@ def test_a_walk_of_many_directories_is_not_followed(tmp_path: Path) -> None:
         (tmp_path / str(number)).mkdir()
     evaluation = PythonProcesses(python_of(tmp_path), cache=FactsCache(None), variables={}).evaluation
     assert evaluation.known["os.walk"](evaluation, [str(tmp_path)], {}) is UNKNOWN
+
+
+READ = {
+    "for": "for name in open(here + '/names'):\n load(name.strip())",
+    "with": "with open(here + '/names') as file:\n load(file.read().strip())",
+    "lines": "load(open(here + '/names').readlines()[0].strip())",
+    "json": "import json\nwith open(here + '/names.json') as file:\n load(json.load(file)['name'])",
+    "exec": "exec(compile(open(here + '/code').read(), 'code', 'exec'))",
+    "scan": "for one in os.scandir(here):\n if one.is_file() and one.name == 'x.so':\n  ctypes.CDLL(one.path)",
+    "chdir": "os.chdir(os.path.dirname(here))\nctypes.CDLL('package/x.so')",
+    "modules": "import pkgutil\nfor one in pkgutil.iter_modules(__path__, 'package.'):\n if one.name == 'package.x':\n"
+    "  __import__(one.name)",
+    "unpacked": "import pkgutil\nfor _, name, below in pkgutil.iter_modules(__path__):\n if name == 'x' and not below:\n"
+    "  load('x')",
+    "stat": "try:\n os.stat(here + '/absent')\nexcept OSError:\n load('x')",
+}
+
+
+@pytest.mark.parametrize("way", READ)
+def test_what_a_source_reads_decides_what_it_loads(tmp_path: Path, way: str) -> None:
+    files = {"names": "x\n", "names.json": '{"name": "x"}', "code": "def f():\n load('x')\nf()\n"}
+    write_files(tmp_path, {f"package/{name}": text for name, text in files.items()})
+    write_files(
+        tmp_path,
+        {"json.py": "def loads(text): ...\ndef load(file): ...\n", "pkgutil.py": "def iter_modules(): ...\n"},
+    )
+    source = OPEN + "def load(name):\n __import__('package.' + name)\n" + READ[way]
+    assert outcome(tmp_path, source) == [(X, "certain")]
+
+
+def test_a_file_that_is_not_there_ends_the_import(tmp_path: Path) -> None:
+    assert outcome(tmp_path, OPEN + "open(here + '/absent')\nfrom . import x\n") == []
+    assert read_events(tmp_path, "package").failure == f"FileNotFoundError: {tmp_path}/package/absent"

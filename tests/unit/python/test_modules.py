@@ -84,3 +84,11 @@ def test_members_of_a_wheel_lie_over_the_disk(tmp_path: Path) -> None:
     found = find_module("package", [site], python_of(tmp_path), disk)
     assert found is not None
     assert found.search == (f"{site}/package",)
+
+
+def test_a_link_that_leads_nowhere_is_no_module(tmp_path: Path) -> None:
+    (tmp_path / "one.so").symlink_to("absent")
+    (tmp_path / "one.py").write_text("")
+    spec = find_module("one", [str(tmp_path)], python_of(tmp_path), Disk())
+    assert spec is not None
+    assert spec.kind == "source"

@@ -23,7 +23,10 @@ def test_the_bodies_of_functions_stand_apart() -> None:
         b'"""text"""\ndef f(a, b=1):\n    import x\n\n@property\ndef g(self): return 1\n'
     )
     assert [node[:3] for node in statements] == [["FunctionDef", 2, "f"], ["FunctionDef", 6, "g"]]
-    assert [node[4:] for node in statements] == [[True, 0, []], [False, 1, [["Name", 5, "property"]]]]
+    assert [node[4:] for node in statements] == [
+        [True, False, 0, []],
+        [False, False, 1, [["Name", 5, "property"]]],
+    ]
     assert json.loads(bodies[0]) == [["Import", 3, [["alias", 3, "x", None]]]]
 
 
@@ -32,7 +35,7 @@ def expand(node: Any, bodies: list[Any]) -> Any:
     if not isinstance(node, list):
         return node
     found = [expand(one, bodies) for one in node]
-    place = {"FunctionDef": 5, "Lambda": 4}.get(node[0] if node and isinstance(node[0], str) else "")
+    place = {"FunctionDef": 6, "Lambda": 5}.get(node[0] if node and isinstance(node[0], str) else "")
     if place is not None:
         body = bodies[node[place]]
         found[place] = expand(read_body(bodies, node[place]) if isinstance(body, str) else body, bodies)

@@ -78,8 +78,7 @@ TRUSTED = {
     "indexes/build/store.py",
     "providers/distribution.py",
     "system/shipped_files.py",
-    "python/facts_cache.py",
-    "python/evaluation.py",
+    "python/syntax.py",
 }
 """What parses its own data: schemas and tables that are shipped, the database of an index, and the user's own cache of facts."""
 

@@ -117,7 +117,7 @@ try:
     ctypes.CDLL(os.path.join(here, "lost.so"))
 except OSError:
     pass
-exec(open("x").read())
+exec(input())
 """
     files: dict[str, bytes | Path] = {
         "parts/__init__.py": source,
