@@ -324,8 +324,10 @@ class EnvironmentProcesses:
                 if event.kind in ("module", "unknown") or event.flags & os.RTLD_NOLOAD:
                     continue
                 if event.when in ("later", "conditional"):
+                    if event.kind == "symbol":
+                        continue
                     made.events.append((event, ""))
-                    if is_own and event.kind != "symbol":
+                    if is_own:
                         made.pending.setdefault(event.name, event)
                         if event.when == "conditional" and (opening := _open(made.process.fork(), event)):
                             made.refused[event.name] = opening

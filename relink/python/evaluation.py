@@ -457,11 +457,11 @@ class Evaluation(msgspec.Struct):
             else:
                 function = function.method
         names: Sequence[str] = ()
-        if isinstance(function, Class) and not (
-            isinstance(start := function.find("__init__"), Function)
-            and not self.interpreter.is_standard(start.module.spec.file)
-        ):
-            names = [*function.lines()]
+        if isinstance(function, Class):
+            start = function.find("__init__")
+            # What its bases do, where it does nothing else.
+            is_own = isinstance(start, Function) and not self.interpreter.is_standard(start.module.spec.file)
+            names = [function.name] if is_own else [*function.lines()]
         elif isinstance(function, Function | Native):
             names = [function.name]
         for name in names:

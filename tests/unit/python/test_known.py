@@ -115,7 +115,7 @@ def test_versions_and_resources(tmp_path: Path) -> None:
             "importlib/readers.py": "import lib\n",
             "lib.so": "",
             "packaging/version.py": "def parse(text): ...\n",
-            "pandas/util/version.py": "class Version: ...\n",
+            "pandas/util/version.py": "class Version:\n def __init__(self, version): self.parts = version.split()\n",
             "other/__init__.py": "",
             "other/y.so": "",
         },
@@ -123,6 +123,7 @@ def test_versions_and_resources(tmp_path: Path) -> None:
     source = "from importlib.metadata import version\nfrom packaging.version import parse\n"
     source += "import ctypes\nfrom importlib.resources import files\n"
     source += "if parse(version('Other.Thing')) >= parse('2.0'):\n ctypes.CDLL(files('other') / 'y.so')\n"
+    source += "else:\n ctypes.CDLL('libother.so')\n"
     assert loaded(tmp_path, source) == ["lib.so", "other/y.so"], "what files imports comes first"
     source = source.replace("packaging.version import parse", "pandas.util.version import Version as parse")
     assert loaded(tmp_path, source) == ["lib.so", "other/y.so"]
