@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import sys
@@ -113,6 +114,11 @@ def test_a_missing_library(run: Run, package: Put, tmp_path: Path) -> None:
     assert "1 of them as predicted" in out
 
 
+def hide(source: str) -> str:
+    """Return a statement that executes a source which nobody reads."""
+    return f"exec(__import__('codecs').decode({codecs.encode(source, 'rot13')!r}, 'rot13'))\n"
+
+
 def opens(name: str) -> str:
     return f"ctypes.CDLL(os.path.join(HERE, {name!r}))\n"
 
@@ -122,7 +128,7 @@ def opens(name: str) -> str:
 def test_a_wrong_prediction(run: Run, package: Put, tmp_path: Path) -> None:
     """What is not read of the sources: the verdict is what happens, and the file is named."""
     environment = package(
-        "exec(\"ctypes.CDLL(os.path.join(HERE, 'hidden.so'))\")",
+        hide(opens("hidden.so")),
         hidden=shared(tmp_path / "hidden.so", "int hidden;"),
     )
     code, out = checked(run, environment)
@@ -133,7 +139,7 @@ def test_a_wrong_prediction(run: Run, package: Put, tmp_path: Path) -> None:
 @SLOW
 @pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 def test_a_failure_that_does_not_happen(run: Run, package: Put, tmp_path: Path) -> None:
-    source = f"exec('ctypes.CDLL = lambda *_: None')\n{opens('lost.so')}"
+    source = f"{hide('ctypes.CDLL = lambda *_: None')}{opens('lost.so')}"
     environment = package(source, lost=shared_without(tmp_path / "lost.so", "libgone.so.1"))
     assert run("check", environment)[0] == 1
     code, out = checked(run, environment)
