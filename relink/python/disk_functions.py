@@ -18,6 +18,7 @@ from relink.python.expressions import TURNS
 from relink.python.values import NO_DIRECTORY, UNKNOWN, Bound, Class, Instance, Native, Raised, items
 
 _TEXT = 1 << 20  # bytes of a file that a source reads
+_OF_THE_KERNEL = ("/proc/", "/sys/", "/dev/")  # proc(5): of the process that reads, which is relink
 _FILE = Class("io.TextIOWrapper of a file", {}, [])
 _ENTRY = Class("posix.DirEntry", {}, [])
 
@@ -31,8 +32,10 @@ def take_argument(
 
 
 def read_content(evaluation: Evaluation, path: str) -> Any:
-    """Path.read_text, of a file that is no source."""
+    """Path.read_text, of a file that is no source; what the kernel says of a process or a device is not known."""
     with suppress(OSError, ValueError):
+        if posixpath.normpath(path).startswith(_OF_THE_KERNEL):
+            return UNKNOWN
         return evaluation.disk.read(path, _TEXT).decode()
     return UNKNOWN
 

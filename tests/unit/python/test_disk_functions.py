@@ -30,6 +30,8 @@ from tests.unit.python.test_evaluation import OPEN, X, outcome
         ("path.rglob", [PurePosixPath("TOP"), "*.so"], [PurePosixPath("TOP/a.so")]),
         ("os.access", ["TOP/a.so", 4], True),
         ("builtins.open", ["TOP/a.so", "w"], UNKNOWN),
+        ("builtins.open", ["/proc/self/maps"], UNKNOWN),
+        ("path.read_text", ["/sys/../proc/self/maps"], UNKNOWN),
         ("os.stat", ["TOP/a.so"], UNKNOWN),
         ("os.listdir", ["TOP"], ["a.so", "deep"]),
         ("os.walk", ["TOP"], [("TOP", ["deep"], ["a.so"]), ("TOP/deep", [], ["b"])]),
