@@ -8,6 +8,7 @@ from __future__ import annotations
 import fnmatch
 import glob
 import posixpath
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import PurePosixPath
@@ -18,7 +19,8 @@ from relink.python.expressions import TURNS
 from relink.python.values import NO_DIRECTORY, UNKNOWN, Bound, Class, Instance, Native, Raised, items
 
 _TEXT = 1 << 20  # bytes of a file that a source reads
-_OF_THE_KERNEL = ("/proc/", "/sys/", "/dev/")  # proc(5): of the process that reads, which is relink
+# proc(5): self is the process that reads, which is relink.
+_OF_A_PROCESS = re.compile(r"/proc/(?:self|thread-self|\d+)/")
 _FILE = Class("io.TextIOWrapper of a file", {}, [])
 _ENTRY = Class("posix.DirEntry", {}, [])
 
@@ -32,9 +34,9 @@ def take_argument(
 
 
 def read_content(evaluation: Evaluation, path: str) -> Any:
-    """Path.read_text, of a file that is no source; what the kernel says of a process or a device is not known."""
+    """Path.read_text, of a file that is no source; what the kernel says of a process is not known."""
     with suppress(OSError, ValueError):
-        if posixpath.normpath(path).startswith(_OF_THE_KERNEL):
+        if _OF_A_PROCESS.match(posixpath.normpath(path)):
             return UNKNOWN
         return evaluation.disk.read(path, _TEXT).decode()
     return UNKNOWN
