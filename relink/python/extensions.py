@@ -10,7 +10,7 @@ import posixpath
 import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from typing import Any
 
@@ -171,9 +171,11 @@ def read_extension_names(buffer: Buffer, name: str = "") -> ExtensionNames:
 
     :param name: the file's, which begins with that of the module.
     """
+    # Inflating the strings of Cython takes most of the time, and both ways ask for them.
+    read_cython = cache(lambda: read_cython_strings(buffer))
     with suppress(ElfError, *DAMAGE), open_memory(buffer) as memory:
         stem = "" if _MYPYC in name else name.partition(".")[0]
-        read = read_init_imports(memory, stem, lambda: read_cython_strings(buffer))
+        read = read_init_imports(memory, stem, read_cython)
         if read is not None:
             return ExtensionNames(words=read[1], imports=read[0])
     try:
@@ -192,7 +194,7 @@ def read_extension_names(buffer: Buffer, name: str = "") -> ExtensionNames:
         certain |= dict.fromkeys(found[1].decode("ascii", "replace") for found in _CAPSULE.finditer(data))
         for found in islice(_NAME.finditer(b"\0" + data), _NAMES):  # looking for a byte takes half the time
             names[found[1].decode("ascii", "replace")] = None
-    cython = read_cython_strings(buffer) or CythonStrings()
+    cython = read_cython() or CythonStrings()
     certain |= dict.fromkeys(cython.inflating)
     names |= dict.fromkeys(one.decode() for one in cython.strings if _PLAIN_NAME.fullmatch(one))
     return ExtensionNames(tuple(certain), tuple(names), is_module=is_module)

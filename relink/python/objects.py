@@ -75,10 +75,9 @@ def make_class(evaluation: Evaluation, made: Class, keywords: dict[str, Any]) ->
             if isinstance(hook := made.meta.find(name), Function) and not _is_in_vain(hook):
                 evaluation.call(hook, [first, *given], keywords)
     hooks = (base.find("__init_subclass__") for base in bases)
-    if isinstance(
-        hook := next(filter(lambda one: one is not UNKNOWN, hooks), None), Function
-    ) and not _is_in_vain(hook):
-        evaluation.call(hook, [made], keywords)
+    first_hook = next((hook for hook in hooks if hook is not UNKNOWN), None)
+    if isinstance(first_hook, Function) and not _is_in_vain(first_hook):
+        evaluation.call(first_hook, [made], keywords)
 
 
 def make_instance(

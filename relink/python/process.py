@@ -190,7 +190,7 @@ class PythonProcesses:
         failure, opening = None, ""
         evaluation = self._evaluation_with(refused)
         start = evaluation.state.module
-        start.forget(0)
+        start.forget()
         try:
             evaluation.import_module(name)
         except Raised as raised:

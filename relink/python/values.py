@@ -91,13 +91,10 @@ class Module(msgspec.Struct, eq=False):
             self.imported[event.name] = when
         self.events.append(event)
 
-    def forget(self, count: int) -> None:
-        """Remove the events after the first `count`."""
-        kept = self.events[:count]
+    def forget(self) -> None:
+        """Remove all events."""
         self.events.clear()
         self.imported.clear()
-        for event in kept:
-            self.note(event)
 
     @property
     def makes_modules(self) -> bool:

@@ -42,9 +42,10 @@ def test_an_import_is_noted_again_where_it_is_surer_alone() -> None:
         ("a", "certain"),
         ("liba.so", "certain"),
     ]
-    module.forget(1)
-    module.note(Event("module", "a", "certain"))
-    assert [event.when for event in module.events] == ["conditional", "certain"]
+    module.forget()
+    assert module.events == []
+    module.note(Event("module", "a", "later"))
+    assert [event.when for event in module.events] == ["later"]
 
 
 BASE = Class("module.Base", {"name": 1}, [Native("ImportError")])
