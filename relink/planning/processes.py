@@ -157,6 +157,10 @@ class ImportOutcome(msgspec.Struct, frozen=True):
             elif failure.versions:
                 subject = failure.versions[0].requester
             text = f"{opening.why}; {_who(event, site)} opens {_below(event.name, site)}"
+            if event.kind == "symbol":
+                # The entry of an extension has no line of a source.
+                who = "Python" if event.by == "import" else _who(event, site)
+                text = f"{opening.why}; {who} looks it up"
             reported = finding(codes.get(failure.cause, "RLK116"), subject, text)
             yield replace(reported, subjects=missing or (subject,))
         for name, opening in self.lost.items():

@@ -293,6 +293,8 @@ def test_an_entry_of_another_name(site: Site) -> None:
     site.write("work/__init__.py", "from . import core\n")
     assert not site.imports("work")
     assert said(site.outcome("work"), site) == [f"error RLK116 {site.path}/work/core.so"]
+    (found,) = site.outcome("work").findings(str(site.path))
+    assert found.message == "core.so has no PyInit_core; Python looks it up"
 
 
 @pytest.mark.parametrize(
