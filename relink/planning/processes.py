@@ -156,11 +156,10 @@ class ImportOutcome(msgspec.Struct, frozen=True):
                 subject = failure.symbols[0].path
             elif failure.versions:
                 subject = failure.versions[0].requester
-            text = f"{opening.why}; {_who(event, site)} opens {_below(event.name, site)}"
-            if event.kind == "symbol":
-                # The entry of an extension has no line of a source.
-                who = "Python" if event.by == "import" else _who(event, site)
-                text = f"{opening.why}; {who} looks it up"
+            # The entry of an extension has no line of a source.
+            who = "Python" if (event.kind, event.by) == ("symbol", "import") else _who(event, site)
+            does = "looks it up" if event.kind == "symbol" else f"opens {_below(event.name, site)}"
+            text = f"{opening.why}; {who} {does}"
             reported = finding(codes.get(failure.cause, "RLK116"), subject, text)
             yield replace(reported, subjects=missing or (subject,))
         for name, opening in self.lost.items():
@@ -337,9 +336,8 @@ class EnvironmentProcesses:
                             made.refused[event.name] = opening
                     continue
                 made.parts.setdefault(paths.get(event.name, ""), _PARTS[event.when])
-                is_symbol = event.kind == "symbol"
-                opening = (_look_up if is_symbol else _open)(made.process, event)
-                if is_symbol and opening is None:
+                opening = (_look_up if event.kind == "symbol" else _open)(made.process, event)
+                if opening is None and event.kind == "symbol":
                     continue
                 if opening is None and event.name == read.opening and read.failure:
                     # The loader takes it, and Python does not.
