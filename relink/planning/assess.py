@@ -405,7 +405,7 @@ def _find_import_failures(assessed: Assessment) -> Iterable[Finding]:
     named = is_python_named(assessed.case.options)
     if not (named and may_map_other_copies(context.siblings, mapped, context.files)):
         return ()
-    from relink.planning.processes import find_import_failures  # noqa: PLC0415 - slow to load, and few wheels need it
+    from relink.planning.wheel_imports import find_import_failures  # noqa: PLC0415 - slow to load, and few wheels need it
 
     return find_import_failures(assessed.case.wheel, context, assessed.draft, mapped)
 
@@ -642,7 +642,7 @@ def _following(setup: _Setup, made: Assessment) -> _Setup | None:
             else replace(setup, alone=False, what="linked to the providers")
         )
     if setup.imported is None and setup.case.command in _IMPORTS and made.draft.lacks:
-        from relink.planning.processes import follow_wheel  # noqa: PLC0415 - slow to load, and few wheels need it
+        from relink.planning.wheel_imports import follow_wheel  # noqa: PLC0415 - slow to load, and few wheels need it
 
         imported = follow_wheel(setup.case.wheel, made.context)
         if imported is not None:

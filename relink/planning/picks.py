@@ -16,11 +16,11 @@ from relink.planning.model import FilePlan
 from relink.planning.processes import (
     DistributionFiles,
     describe_interpreter,
-    plan_distribution,
     top_modules,
 )
 from relink.planning.reading import Wheel
 from relink.planning.resolve.context import ResolveContext
+from relink.planning.wheel_imports import plan_distribution
 from relink.python.facts_cache import FactsCache
 from relink.python.picks import read_pick
 from relink.python.process import PythonProcesses

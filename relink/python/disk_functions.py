@@ -20,7 +20,7 @@ from relink.python.values import NO_DIRECTORY, UNKNOWN, Bound, Class, Instance, 
 
 _TEXT = 1 << 20  # bytes of a file that a source reads
 # proc(5): self is the process that reads, which is relink.
-_OF_A_PROCESS = re.compile(r"/proc/(?:self|thread-self|\d+)/")
+_OF_A_PROCESS = re.compile(r"/proc/(?:self/(maps$)?|thread-self/|\d+/)")
 _FILE = Class("io.TextIOWrapper of a file", {}, [])
 _ENTRY = Class("posix.DirEntry", {}, [])
 
@@ -34,12 +34,20 @@ def take_argument(
 
 
 def read_content(evaluation: Evaluation, path: str) -> Any:
-    """Path.read_text, of a file that is no source; what the kernel says of a process is not known."""
+    """Path.read_text, of a file that is no source; what the kernel says of a process is not known, but for what it has mapped."""
     with suppress(OSError, ValueError):
-        if _OF_A_PROCESS.match(posixpath.normpath(path)):
-            return UNKNOWN
+        if found := _OF_A_PROCESS.match(posixpath.normpath(path)):
+            return _list_maps(evaluation) if found[1] == "maps" else UNKNOWN
         return evaluation.disk.read(path, _TEXT).decode()
     return UNKNOWN
+
+
+def _list_maps(evaluation: Evaluation) -> Any:
+    """Return the lines of /proc/self/maps (proc(5)): a line for each file, whose addresses and numbers are made up."""
+    paths = evaluation.list_mapped()
+    for path in paths or ():
+        evaluation.disk.look(path)
+    return UNKNOWN if paths is None else "".join(f"1000-2000 r-xp 0000 00:00 1 {path}\n" for path in paths)
 
 
 def find_library_beside(evaluation: Evaluation, name: str, place: str) -> str:

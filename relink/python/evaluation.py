@@ -79,6 +79,7 @@ class Evaluation(msgspec.Struct):
     :ivar values: variables of modules that are known better than their sources say.
     :ivar find_soname: returns what the loader's cache has for ``libNAME.so``; None without.
     :ivar follow_extension: does what an extension is found to do.
+    :ivar list_mapped: returns the files that the process has mapped so far; None where that is not known.
     :ivar required: distributions whose modules count as there where they are not: those that a wheel requires. None where the
         environment is complete.
     :ivar refused: names of extensions and libraries whose dlopen fails.
@@ -97,6 +98,7 @@ class Evaluation(msgspec.Struct):
     values: Mapping[str, Any]
     find_soname: Callable[[str], str | None]
     follow_extension: Callable[[Evaluation, Module], None]
+    list_mapped: Callable[[], list[str] | None] = lambda: None
     modules: dict[str, Module] = msgspec.field(default_factory=dict)
     required: frozenset[str] | None = None
     refused: frozenset[str] = frozenset()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
@@ -27,6 +27,8 @@ from relink.python.values import (
 )
 
 _LOADER = Class("importlib.machinery.ExtensionFileLoader of a file", {}, [])
+_ENTRY_POINT = Class("importlib.metadata.EntryPoint", {}, [])
+_ENTRY_POINTS = Class("importlib.metadata.EntryPoints", {}, [])
 _DISTRIBUTION = Class("importlib.metadata.Distribution", {}, [])
 
 
@@ -203,6 +205,52 @@ def _find_distribution(evaluation: Evaluation, arguments: list[Any], named: dict
     raise Raised("ModuleNotFoundError", f"No package metadata was found for {name}", is_certain=True)
 
 
+def _list_entry_points(evaluation: Evaluation, _arguments: list[Any], named: dict[str, Any]) -> Any:
+    """importlib.metadata.entry_points: those of all distributions, or of a group or a name; the first one of a name counts."""
+    found: dict[str, list[Instance]] = {}
+    for site in evaluation.interpreter.site_packages:
+        for entry in evaluation.disk.names(site):
+            stem = canonicalize_name(entry.partition("-")[0])
+            path = f"{site}/{entry}/entry_points.txt"
+            if entry.endswith(".dist-info") and stem not in found and evaluation.disk.exists(path):
+                found[stem] = [*_read_entry_points(str(read_content(evaluation, path)))]
+    return _select_entry_points(evaluation, [[one for each in found.values() for one in each]], named)
+
+
+def _read_entry_points(text: str) -> Iterator[Instance]:
+    """Yield the entry points of a file, as the specification "Entry points" of PyPA has it."""
+    group = ""
+    for line in (line.strip() for line in text.splitlines()):
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if line.startswith("[") and line.endswith("]"):
+            group = line[1:-1]
+        elif equals and not line.startswith("#"):
+            module, _, attribute = value.partition("[")[0].strip().partition(":")
+            names = {"name": name, "value": value, "group": group, "module": module, "attr": attribute}
+            load = Bound((module, attribute), Native("importlib.metadata.EntryPoint.load"))
+            yield Instance(_ENTRY_POINT, {**names, "load": load})
+
+
+def _select_entry_points(_evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
+    """EntryPoints.select; and SelectableGroups.get, which Python had before 3.12."""
+    known, *group = arguments
+    wanted = {**named, **({"group": group[0]} if group else {})}
+    found = [one for one in known if all(one.names.get(key) == value for key, value in wanted.items())]
+    if UNKNOWN in wanted.values():
+        return UNKNOWN
+    select = Bound(found, Native("importlib.metadata.EntryPoints.select"))
+    return Instance(_ENTRY_POINTS, {"__iter__": found, "select": select, "get": select})
+
+
+def _load_entry_point(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    """EntryPoint.load: imports the module, and takes the attribute of it."""
+    module, attribute = arguments[0]
+    found: Any = evaluation.import_module(module, "importlib.metadata")
+    for name in filter(None, attribute.split(".")):
+        found = evaluation.attribute(found, name)
+    return found
+
+
 def _find_resource(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
     """importlib.resources.files and path: the directory of a package, and a file in it."""
     package = take_argument(arguments, {}, 0, "package")
@@ -241,6 +289,10 @@ def import_functions() -> Mapping[str, Known]:
         "pkg_resources.resource_filename": lambda *given: take_argument([_find_resource(*given)], {}, 0, ""),
         "importlib.metadata.version": _ask_distribution("version"),
         "importlib.metadata.distribution": _find_distribution,
+        "importlib.metadata.entry_points": _list_entry_points,
+        "importlib_metadata.entry_points": _list_entry_points,
+        "importlib.metadata.EntryPoints.select": _select_entry_points,
+        "importlib.metadata.EntryPoint.load": _load_entry_point,
         "importlib.metadata.files": _ask_distribution("files"),
         "importlib.resources.files": _find_resource,
         "importlib.resources.path": _find_resource,

@@ -10,7 +10,7 @@ import gc
 import resource
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -59,6 +59,7 @@ class PythonProcesses:
 
     :param variables: the environment variables that they have.
     :param find_soname: returns what ctypes.util.find_library does.
+    :param list_mapped: returns the files that a process has mapped which has done these events; None where that is not known.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class PythonProcesses:
         cache: FactsCache,
         variables: Mapping[str, str],
         find_soname: Callable[[str], str | None] = lambda _: None,
+        list_mapped: Callable[[Iterable[Event]], list[str] | None] = lambda _: None,
         planned: PlannedFiles | None = None,
     ) -> None:
         planned = planned or PlannedFiles()
@@ -88,7 +90,7 @@ class PythonProcesses:
             return looked.sonames[name]
 
         def start_evaluation(refused: frozenset[str]) -> Evaluation:
-            return Evaluation(
+            evaluation = Evaluation(
                 interpreter,
                 self._disk,
                 self._statements,
@@ -101,6 +103,9 @@ class PythonProcesses:
                 required=planned.required,
                 refused=refused,
             )
+            start, modules = evaluation.state.module, evaluation.modules
+            evaluation.list_mapped = lambda: list_mapped(_in_order(start, modules))
+            return evaluation
 
         self._start_evaluation = start_evaluation
         self.evaluation = start_evaluation(frozenset())

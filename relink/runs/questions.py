@@ -26,11 +26,11 @@ from relink.planning.case import Case, build_context, choose_target, open_provid
 from relink.planning.contents import Contents
 from relink.planning.model import Plan, TargetFacts, read_plan
 from relink.planning.options import Options, check_trust
-from relink.planning.processes import apply_import, follow_wheel
 from relink.planning.reading import read_members, read_wheel
 from relink.planning.resolve.context import Layout, ResolveContext
 from relink.planning.resolve.strategy import find_assumed_kind
 from relink.planning.site import find_environment_python, find_environment_site, find_own_site
+from relink.planning.wheel_imports import apply_import, follow_wheel
 from relink.planning.wheel_plan import describe_target, describe_wheel
 from relink.providers.nix_store import find_loader_in, store_path
 from relink.providers.profiles import Profile, add_hints

@@ -42,12 +42,11 @@ from relink.planning.processes import (
     EnvironmentProcesses,
     FailedOpening,
     ImportOutcome,
-    apply_import,
-    find_gpu_members,
     top_modules,
 )
 from relink.planning.reading import SymbolFiles, Wheel, read_members
 from relink.planning.resolve.context import Layout
+from relink.planning.wheel_imports import apply_import, find_gpu_members
 from relink.providers.prefix import soname_stem
 from relink.providers.profiles import add_hints, profile_for
 from relink.python.facts_cache import FactsCache, user_cache_directory

@@ -708,3 +708,17 @@ def test_a_module_without_a_name(site: Site) -> None:
     site.write("work/__init__.py", source + "importlib.util.module_from_spec(spec)\n")
     assert site.imports("work")
     assert said(site.outcome("work"), site) == []
+
+
+@pytest.mark.few(1, reason="the same of other values")
+@pytest.mark.parametrize("mapped", ["libfirst.so", "libother.so"])
+def test_what_a_process_has_mapped_is_read_by_its_source(site: Site, mapped: str) -> None:
+    """As torch, which opens NVIDIA's libraries where /proc/self/maps names libcudart.so."""
+    shared(site.path / f"pre/{mapped}", "int a(void){return 1;}")
+    site.write("pre/__init__.py", OPEN + opens(mapped))
+    lost_extension(site, "late/plugin.so")
+    ask = "with open('/proc/self/maps') as file:\n maps = file.read()\nif 'libfirst.so' in maps:\n "
+    site.write("late/__init__.py", "import pre\n" + OPEN + ask + opens("plugin.so"))
+    is_first = mapped == "libfirst.so"
+    assert site.imports("late") is not is_first
+    assert said(site.outcome("late"), site) == ["error RLK101 libtbb.so.12"] * is_first

@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.python.test_evaluation import X, outcome
 
+ENTRY_POINTS = "from importlib.metadata import entry_points\n"
 LOADER = "from importlib.machinery import ExtensionFileLoader\n"
 
 
@@ -29,3 +30,34 @@ def test_modules_and_files_by_name(tmp_path: Path, source: str) -> None:
     (tmp_path / "importlib").mkdir()
     (tmp_path / "importlib/machinery.py").write_text("class ExtensionFileLoader: ...\n")
     assert outcome(tmp_path, source) == [(X, "certain")]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "for one in entry_points(group='p.plugins'):\n one.load()",
+        "for one in entry_points().select(group='p.plugins'):\n __import__(f'{one.module}')",
+        "for one in entry_points().get('p.plugins', ()):\n if one.name == 'good':\n  __import__(one.module)",
+        "one, = entry_points(name='good', group='p.plugins')\none.load()",
+        "one, = entry_points(value='package.other:Thing.make [extra]')\none.load()",
+    ],
+)
+def test_entry_points(tmp_path: Path, source: str) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/other.py").write_text("from package import x\nclass Thing: ...\n")
+    text = "# a plugin\n[console_scripts]\ngood = absent:main\n\n[p.plugins]\ngood = package.other:Thing.make [extra]\n"
+    for directory in ("plug_in-1.0.dist-info", "plug_in-2.0.egg-info"):
+        (tmp_path / directory).mkdir()
+        (tmp_path / directory / "entry_points.txt").write_text(text)
+    (tmp_path / "importlib").mkdir()
+    (tmp_path / "importlib/metadata.py").write_text("def entry_points(**params): ...\n")
+    assert outcome(tmp_path, ENTRY_POINTS + source) == [(X, "certain")]
+
+
+def test_of_entry_points_of_another_group_nothing_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "a-1.dist-info").mkdir()
+    (tmp_path / "a-1.dist-info/entry_points.txt").write_text("[other]\na = package.x\n")
+    (tmp_path / "importlib").mkdir()
+    (tmp_path / "importlib/metadata.py").write_text("def entry_points(**params): ...\n")
+    source = "from importlib.metadata import entry_points\nfor one in entry_points(group='p.plugins'):\n one.load()"
+    assert outcome(tmp_path, source) == []
