@@ -146,10 +146,10 @@ class ImportOutcome(msgspec.Struct, frozen=True):
                 subject = failure.symbols[0].path
             elif failure.versions:
                 subject = failure.versions[0].requester
-            # The entry of an extension has no line of a source.
-            who = "Python" if (event.kind, event.by) == ("symbol", "import") else _who(event, site)
-            does = "looks it up" if event.kind == "symbol" else f"opens {_below(event.name, site)}"
-            text = f"{opening.why}; {who} {does}"
+            does = f"opens {_below(event.name, site)}"
+            if event.kind == "symbol":
+                does = "imports it" if event.name.startswith("PyInit_") else "looks it up"
+            text = f"{opening.why}; {_who(event, site)} {does}"
             reported = finding(codes.get(failure.cause, "RLK116"), subject, text)
             yield replace(reported, subjects=missing or (subject,))
         for name, opening in self.lost.items():
@@ -334,12 +334,6 @@ class EnvironmentProcesses:
                 opening = (_look_up if event.kind == "symbol" else _open)(made.process, event)
                 if opening is None and event.kind == "symbol":
                     continue
-                if opening is None and event.name == read.opening and read.failure:
-                    # The loader takes it, and Python does not.
-                    refusal = Failure("refused", refused=read.failure)
-                    opening = made.failed[event.name] = FailedOpening(event, refusal, (), read.failure)
-                    made.events.append((event, opening.why))
-                    continue
                 made.events.append((event, opening.why if opening else ""))
                 if opening is None:
                     continue
@@ -512,6 +506,11 @@ def _look_up(process: Process, event: Event) -> FailedOpening | None:
     if process.dlsym(library, symbol, symbol.replace("PyInit_", "PyModExport_")):
         return None
     why = f"{posixpath.basename(library)} has no {symbol}"
+    if symbol.startswith("PyInit_"):
+        # As Python says it.
+        why = (
+            f"{posixpath.basename(library)}: dynamic module does not define module export function ({symbol})"
+        )
     return FailedOpening(event, Failure("refused", refused=why), (), why)
 
 

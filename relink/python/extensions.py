@@ -28,8 +28,7 @@ from relink.python.values import Frame, Module, Raised, items
 from relink.system.errors import ElfError, RelinkError, raise_if_machine_fault
 from relink.system.safe_open import map_file
 
-_DATA = (".rodata", ".data", ".dynstr")
-_ENTRIES = (b"PyInit", b"PyModExport")  # of PEP 3121 and PEP 793; a longer name may end in one of them
+_DATA = (".rodata", ".data")
 _CAPSULE = re.compile(rb"\0([A-Za-z_][\w.]*)\.\w*C_?API(?=\0)")
 # What the modules that cffi makes import (cffi/_cffi_include.h, _cffi_init); no distribution's name leads to it.
 _CFFI = "_cffi_backend"
@@ -47,14 +46,12 @@ class ExtensionNames(msgspec.Struct, frozen=True, array_like=True):
 
     :ivar certain: modules that it imports for sure.
     :ivar names: whole strings, in the order of the file.
-    :ivar is_module: it may have the function that Python calls of an extension module.
     :ivar imports: what its initialisation imports, with the `words` that it uses; None where that cannot be read.
     """
 
     certain: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
-    is_module: bool = True
     imports: tuple[InitImport, ...] | None = None
 
 
@@ -71,18 +68,11 @@ class ExtensionImports:
         self._read_statements = read_statements
 
     def follow(self, evaluation: Evaluation, module: Module) -> None:
-        """Import what an extension imports, and follow the source that it was made from, where that lies beside it.
-
-        :raises Raised: it is none.
-        """
+        """Import what an extension imports, and follow the source that it was made from, where that lies beside it."""
         path = module.spec.file
         source = re.sub(r"\.[^/]*$", ".py", path)
         if path in self._disk.members:  # which nothing is read of
             return
-        if not self._names(path).is_module:
-            entry = f"PyInit_{module.name.rpartition('.')[2]}"
-            why = f"dynamic module does not define module export function ({entry})"
-            raise Raised("ImportError", why, is_certain=True, opening=path)
         if self._disk.exists(source):
             with suppress(OSError, UnreadableSourceError), evaluation.at_least("inferred"):
                 statements, module.bodies = self._read_statements(source), [*evaluation.read_bodies(source)]
@@ -184,17 +174,13 @@ def read_extension_names(buffer: Buffer, name: str = "") -> ExtensionNames:
         return ExtensionNames()
     certain: dict[str, None] = {}
     names: dict[str, None] = {}
-    is_module = True
     for section in sections:
         end = min(section.offset + min(section.file_size, _SEARCHED), len(buffer))
         data = bytes(buffer[section.offset : end])
-        if section.name == ".dynstr":
-            is_module = any(one in data for one in _ENTRIES) or len(data) < section.file_size
-            continue
         certain |= dict.fromkeys(found[1].decode("ascii", "replace") for found in _CAPSULE.finditer(data))
         for found in islice(_NAME.finditer(b"\0" + data), _NAMES):  # looking for a byte takes half the time
             names[found[1].decode("ascii", "replace")] = None
     cython = read_cython() or CythonStrings()
     certain |= dict.fromkeys(cython.inflating)
     names |= dict.fromkeys(one.decode() for one in cython.strings if _PLAIN_NAME.fullmatch(one))
-    return ExtensionNames(tuple(certain), tuple(names), is_module=is_module)
+    return ExtensionNames(tuple(certain), tuple(names))

@@ -229,9 +229,9 @@ def _in_order(start: Module, modules: Mapping[str, Module]) -> Iterator[Event]:
             walk.pop()
             continue
         own = STRICTNESS[max(level, STRICTNESS.index(event.when))]
-        if event.kind == "extension" and edge is not None:
+        if edge is not None and not event.line and event.kind in ("extension", "symbol"):
             # An extension has no lines of its own: who imports it has.
-            yield replace(edge, kind="extension", name=event.name, when=own, flags=event.flags)
+            yield replace(edge, kind=event.kind, name=event.name, when=own, flags=event.flags)
         elif event.kind != "module":
             yield replace(event, when=own)
         elif event.name not in seen:
