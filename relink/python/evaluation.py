@@ -46,6 +46,7 @@ from relink.python.values import (
     bind_method,
     is_key,
     is_kind,
+    is_same_call,
     items,
     plain_attribute,
     public_name,
@@ -532,6 +533,9 @@ class Evaluation(msgspec.Struct):
                 return UNKNOWN
             if body is None:
                 return UNKNOWN
+        given = [*arguments, *named.values()]
+        if any(is_same_call(given, one) for one in function.running):
+            return UNKNOWN
         names = bind_arguments(function, arguments, named)
         prefix = function.name.removeprefix(f"{function.module.name}.") + ".<locals>."
         if function.owner is not None and arguments:
@@ -542,6 +546,7 @@ class Evaluation(msgspec.Struct):
         outer, before, limit = state.frame, state.steps, min(state.steps, _CALL_STEPS)
         state.steps = limit
         state.calls += 1
+        function.running.append(given)
         when, count = state.when, len(state.module.events)
         try:
             signal = self.block(frame, body)
@@ -549,6 +554,7 @@ class Evaluation(msgspec.Struct):
             signal = "return", UNKNOWN
         finally:
             state.calls -= 1
+            function.running.pop()
             state.when = when
             state.steps = before - limit + max(state.steps, 0)
         if has_arguments and len(state.module.events) == count:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
@@ -18,6 +18,7 @@ from relink.python.syntax import SyntaxNode
 
 LARGEST_VALUE = 10_000
 """Characters or items of a value; what would be larger is not known."""
+_FEW = 4
 MODULE_STEPS = 200_000
 """Statements that are followed of one module."""
 
@@ -110,6 +111,7 @@ class Function(msgspec.Struct, eq=False):
     :ivar number: that of its body.
     :ivar outer: the variables of the functions around it, the nearest first.
     :ivar kind: ``property``, ``staticmethod`` and other decorators; else ``function``. `owner`: the class that has it.
+    :ivar running: the arguments of its calls that are followed now.
     """
 
     name: str
@@ -122,6 +124,7 @@ class Function(msgspec.Struct, eq=False):
     outer: tuple[dict[str, Any], ...]
     kind: str = "function"
     owner: Class | None = None
+    running: list[list[Any]] = msgspec.field(default_factory=list)
 
 
 class Class(msgspec.Struct, eq=False):
@@ -313,6 +316,21 @@ def truth(value: Any) -> bool | None:
         return None if value.cls.bases or {"__bool__", "__len__"} & value.cls.names.keys() else True
     is_open = isinstance(value, dict) and value.keys() == {UNKNOWN}
     return None if is_open or isinstance(value, Unknown | Bound) else bool(value)
+
+
+def tells_nothing(value: Any) -> bool:
+    """Whether nothing is known of a value, or only how many there are of such."""
+    if isinstance(value, list | tuple) and len(value) < _FEW:
+        return all(map(tells_nothing, value))
+    return value is UNKNOWN
+
+
+def is_same_call(arguments: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether two calls of a function have the same arguments, as far as these are known."""
+    pairs = zip(arguments, others, strict=False)
+    return len(arguments) == len(others) and all(
+        one is other or (tells_nothing(one) and tells_nothing(other)) for one, other in pairs
+    )
 
 
 def items(value: Any) -> list[Any] | None:

@@ -381,3 +381,16 @@ def test_an_extension_may_make_modules_below_itself(tmp_path: Path) -> None:
 def test_a_submodule_that_is_not_there_while_its_package_is_imported(tmp_path: Path) -> None:
     source = "def f():\n try:\n  from . import marker\n except ImportError:\n  return\n import absent\nf()\nfrom . import x\n"
     assert outcome(tmp_path, source) == [(X, "certain")]
+
+
+@pytest.mark.parametrize("given", ["unknown", "unknown, [unknown]", "unknown, box()"])
+def test_what_calls_itself_with_what_is_not_known(tmp_path: Path, given: str) -> None:
+    """As what goes through a value of any shape (pydantic): each call of its own tells the same, and there are 3**16 of them."""
+    recursion = "".join(f" if one.{name}:\n  go(one.{name}, *more)\n" for name in "abc")
+    source = f"class box: ...\ndef go(one, *more):\n{recursion}def start():\n go({given})\n from . import x\nstart()\n"
+    assert outcome(tmp_path, source) == [(X, "certain")]
+
+
+def test_a_call_of_itself_with_other_values_is_followed(tmp_path: Path) -> None:
+    source = "def go(name):\n if name:\n  go(name[1:])\n else:\n  from . import x\ngo('abc')\n"
+    assert outcome(tmp_path, source) == [(X, "certain")]
