@@ -383,11 +383,15 @@ def test_a_submodule_that_is_not_there_while_its_package_is_imported(tmp_path: P
     assert outcome(tmp_path, source) == [(X, "certain")]
 
 
-@pytest.mark.parametrize("given", ["unknown", "unknown, [unknown]", "unknown, box()"])
-def test_what_calls_itself_with_what_is_not_known(tmp_path: Path, given: str) -> None:
+@pytest.mark.parametrize(
+    ("given", "again"),
+    [("unknown", "one.NAME"), ("[unknown]", "[one[0].NAME]"), ("unknown, box()", "one.NAME, *more")],
+)
+def test_what_calls_itself_with_what_is_not_known(tmp_path: Path, given: str, again: str) -> None:
     """As what goes through a value of any shape (pydantic): each call of its own tells the same, and there are 3**16 of them."""
-    recursion = " a = 1\n" * 20 + "".join(f" if one.{name}:\n  go(one.{name}, *more)\n" for name in "abc")
-    source = f"class box: ...\ndef go(one, *more):\n{recursion}def start():\n go({given})\n from . import x\nstart()\n"
+    calls = "".join(f" if unknown:\n  go({again.replace('NAME', name)})\n" for name in "abc")
+    recursion = "def go(one, *more):\n" + " a = 1\n" * 20 + calls
+    source = f"class box: ...\n{recursion}def start():\n go({given})\n from . import x\nstart()\n"
     assert outcome(tmp_path, source) == [(X, "certain")]
 
 
