@@ -115,6 +115,15 @@ def _change_directory(evaluation: Evaluation, path: str) -> None:
     evaluation.directory = posixpath.normpath(path)
 
 
+def _expand_user(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
+    """os.path.expanduser, by HOME; the user's entry of the system is not asked for."""
+    path, home = take_argument(arguments, named, 0, "path"), evaluation.variables.get("HOME")
+    is_own = isinstance(path, str) and f"{path}/".startswith("~/")
+    if is_own and home:
+        return home.rstrip("/") + path[1:]
+    return path if isinstance(path, str) and not path.startswith("~") else UNKNOWN
+
+
 def _demand(evaluation: Evaluation, path: str) -> Any:
     """Return nothing that is known of a file.
 
@@ -213,6 +222,6 @@ def disk_functions() -> Mapping[str, Known]:
         "posixpath.isfile": exists,
         "posixpath.isdir": is_directory,
         "posixpath.realpath": ask_disk(lambda _evaluation, path: posixpath.realpath(path)),
-        "posixpath.expanduser": ask_disk(lambda _evaluation, path: path),
+        "posixpath.expanduser": _expand_user,
         "posixpath.abspath": ask_disk(lambda _evaluation, path: posixpath.normpath(path)),
     }

@@ -279,11 +279,15 @@ class Evaluation(msgspec.Struct):
         return Native(full) if full in self.known else UNKNOWN
 
     def _may_have(self, module: Module, name: str) -> bool:
-        """Whether a package may have a variable in a way that is not seen: its source has the name, and is not followed now."""
+        """Whether a package may have a variable in a way that is not seen: its source, which is not followed now, has the name.
+
+        Or it takes all names of others: which ones may rest on a test that is not known (keras).
+        """
         if self.state.frame and self.state.frame.module is module:
             return False
         with suppress(OSError, ValueError):
-            return not module.spec.file or name.encode() in self.disk.read(module.spec.file, SOURCE_LIMIT)
+            source = self.disk.read(module.spec.file, SOURCE_LIMIT) if module.spec.file else name.encode()
+            return name.encode() in source or b"import *" in source
         return True
 
     @property
@@ -561,7 +565,7 @@ class Evaluation(msgspec.Struct):
             module.vain[function.number] = module.vain.get(function.number, 0) + 1
         if function.yields:
             return UNKNOWN if UNKNOWN in yielded or frame.may_have_ended else yielded
-        result = signal[1] if signal else UNKNOWN if frame.may_have_ended else None
+        result = UNKNOWN if frame.may_have_ended else signal[1] if signal else None
         if outer is not None and frame.lost and (result is None or result is False):
             outer.lost = frame.lost  # which the result tells
         return result

@@ -109,8 +109,9 @@ class ExtensionImports:
         """Return the first module with a name of an import that is there, or ""."""
         package = module.name if module.spec.search is not None else module.name.rpartition(".")[0]
         parts = package.split(".")
-        above = ".".join(parts[: len(parts) - one.level + 1]) if one.level else ""
-        names = [f"{above}.{name}".rstrip(".") for name in one.names if above] + [*one.names]
+        above = ".".join(parts[: len(parts) - one.level + 1]) if one.level > 0 else ""
+        names = [f"{above}.{name}".rstrip(".") for name in one.names if above]
+        names += [*one.names, *(f"{package}.{name}" for name in one.names if package and one.level < 0)]
         return next((name for name in names if name and self._find(name)), "")
 
     def imported_by(self, path: str) -> list[str]:
@@ -131,8 +132,10 @@ class ExtensionImports:
     def _names(self, path: str) -> ExtensionNames:
         def read() -> dict[str, Any]:
             try:
+                # A package may be an extension, whose entry has the package's name.
+                name = posixpath.basename(re.sub(r"/__init__(?=\.)[^/]*$", "", path))
                 with map_file(path) as buffer:
-                    found = read_extension_names(buffer, posixpath.basename(path))
+                    found = read_extension_names(buffer, name)
             except (OSError, RelinkError) as error:
                 raise_if_machine_fault(error, path)
                 found = ExtensionNames()

@@ -26,6 +26,7 @@ from relink.python.values import (
     items,
 )
 
+_LAZY = Instance(Class("importlib.util.LazyLoader", {}, []))
 _LOADER = Class("importlib.machinery.ExtensionFileLoader of a file", {}, [])
 _ENTRY_POINT = Class("importlib.metadata.EntryPoint", {}, [])
 _ENTRY_POINTS = Class("importlib.metadata.EntryPoints", {}, [])
@@ -151,8 +152,13 @@ def _find_in_directory(evaluation: Evaluation, arguments: list[Any], _named: dic
 
 
 def _import_spec(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
-    """module_from_spec: an extension is opened here; a source, which exec_module runs next, is followed here."""
+    """module_from_spec: an extension is opened here; a source, which exec_module runs next, is followed here.
+
+    What importlib.util.LazyLoader loads is read when something is asked of it.
+    """
     spec = take_argument(arguments, named, 0, "spec")
+    if isinstance(spec, Instance) and spec.names.get("loader") is _LAZY:
+        return UNKNOWN
     name, path = (
         (spec.names.get("name"), spec.names.get("origin")) if isinstance(spec, Instance) else (None, None)
     )
@@ -285,6 +291,7 @@ def import_functions() -> Mapping[str, Known]:
         "importlib.util.module_from_spec": _import_spec,
         "importlib.machinery.ExtensionFileLoader": _make_loader,
         "importlib.machinery.ExtensionFileLoader.load_module": _load_module,
+        "importlib.util.LazyLoader": lambda *_: _LAZY,
         "importlib.util.spec_from_loader": _make_spec_of_loader,
         "pkg_resources.resource_filename": lambda *given: take_argument([_find_resource(*given)], {}, 0, ""),
         "importlib.metadata.version": _ask_distribution("version"),

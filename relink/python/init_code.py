@@ -14,7 +14,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
+from itertools import count, islice, takewhile
 
 import msgspec
 
@@ -63,8 +63,8 @@ _NUMBER = re.compile(
     rb"|(?:\x66\x25..|\x83\xe0.|\x24.)(?:\x83\xc8|\x0c|\x66\x0d)(..?)(?:\x66\x89|\x88)%s)" % (_STACK, _STACK)
 )
 # Bytes of code, of a string, and before a call: for its arguments, for a copy of one, for a list of names. Bytes of an entry of
-# Cython's table of strings (__Pyx_StringTabEntry), and of a function that does nothing but hand on another.
-_CODE, _STRING, _NEAR, _FAR, _LIST, _ENTRY, _SHORT = 4 << 20, 256, 160, 512, 700, 40, 64
+# Cython's tables of strings (__Pyx_StringTabEntry), and of a function that does nothing but hand on another.
+_CODE, _STRING, _NEAR, _FAR, _LIST, _ENTRY, _PAIR, _SHORT = 4 << 20, 256, 160, 512, 700, 40, 16, 64
 # Functions, calls inside of each other, calls that are looked at, functions that hand on a name to each other, addresses that may
 # be those of slots, and what else is read.
 _FUNCTIONS, _DEPTH, _CALLS, _PASSED, _SLOTS, _MOST, _MOST_ROWS = 4000, 40, 5000, 3, 2000, 10_000, 1 << 20
@@ -74,7 +74,7 @@ class InitImport(msgspec.Struct, frozen=True, array_like=True):
     """An import.
 
     :ivar names: what may be the module's name, the likeliest first; "" is the package.
-    :ivar level: at how many packages above the name begins, as far as that is told.
+    :ivar level: at how many packages above the name begins; -1 where that is not read.
     :ivar taken: names that may be taken of the module.
     """
 
@@ -195,6 +195,20 @@ class _Code:
         """Return the string that a table (__Pyx_StringTabEntry) has for a variable; None where none has it."""
         place = self._pointing.get(variable)
         return None if place is None else self.string(self.pointer(place + 8))
+
+    def tabled_strings(self) -> list[bytes]:
+        """Return the strings of a table in the data that has their sizes and not their variables, as Cython 3.1 has it."""
+        places, addresses = self._relative
+        texts = {
+            place: self._memory.read(address, _STRING).partition(b"\0")[0]
+            for place, address in islice(zip(places, addresses, strict=False), _MOST)
+        }
+        for name in (place for place, text in texts.items() if text == EVERY[0]):
+            first = next(place for place in count(name, -_PAIR) if place - _PAIR not in texts)
+            found = [texts[place] for place in takewhile(texts.__contains__, count(first, _PAIR))]
+            if all(one in found for one in EVERY):
+                return found
+        return []
 
     def is_function(self, address: int) -> bool:
         """Tell whether a function begins at an address."""
@@ -416,6 +430,8 @@ class _Walk:
         if cython.strings:
             return cython.strings
         code, near, ring = self._code, dict.fromkeys(self._starts), self._starts
+        if not cython.text and (found := code.tabled_strings()):
+            return found
         for _ in range(2):
             ring = [*dict.fromkeys(to for one in ring for _, to in code.calls(one) if isinstance(to, int))]
             near |= dict.fromkeys(ring[: 4 * _SHORT])
@@ -500,7 +516,8 @@ class _Walk:
         is_level &= is_api or _FOURTH not in values
         words = (self._word(one) for one in code.variables(start, first, at))
         taken = dict.fromkeys(word for word in words if word and "." not in word and word not in names)
-        self.imports.append(InitImport(tuple(names), level if is_level else 0, tuple(taken)))
+        is_open = not is_level and bool(self._strings)
+        self.imports.append(InitImport(tuple(names), -1 if is_open else level * is_level, tuple(taken)))
 
     def _names(self, start: int, registers: Sequence[int], low: int, high: int) -> list[str]:
         """Return what may be the name of a module among the arguments of a call, the likeliest first."""

@@ -103,8 +103,10 @@ class PythonProcesses:
                 required=planned.required,
                 refused=refused,
             )
-            start, modules = evaluation.state.module, evaluation.modules
-            evaluation.list_mapped = lambda: list_mapped(_in_order(start, modules))
+            # A module is followed once: what counts is what it has done itself, in whichever process.
+            evaluation.list_mapped = lambda: list_mapped(
+                _in_order(evaluation.state.module, evaluation.modules)
+            )
             return evaluation
 
         self._start_evaluation = start_evaluation

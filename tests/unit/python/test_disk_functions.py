@@ -22,7 +22,9 @@ from tests.unit.python.test_evaluation import OPEN, X, outcome
         ("posixpath.exists", ["relative"], False),
         ("posixpath.exists", [UNKNOWN], UNKNOWN),
         ("posixpath.isdir", ["TOP"], True),
-        ("posixpath.expanduser", ["~/a"], UNKNOWN),
+        ("posixpath.expanduser", ["~/a"], "TOP/home/a"),
+        ("posixpath.expanduser", ["~"], "TOP/home"),
+        ("posixpath.expanduser", ["~other/a"], UNKNOWN),
         ("path.read_text", ["TOP/a.so"], "text"),
         ("glob.iglob", ["TOP/*.so"], ["TOP/a.so"]),
         ("glob.glob", ["TOP/*/*.so"], UNKNOWN),
@@ -51,7 +53,8 @@ def test_results(tmp_path: Path, name: str, arguments: list[Any], expected: Any)
             return type(value)(str(value).replace("TOP", str(top)))
         return value
 
-    evaluation = PythonProcesses(python_of(tmp_path), cache=FactsCache(None), variables={}).evaluation
+    variables = {"HOME": f"{top}/home"}
+    evaluation = PythonProcesses(python_of(tmp_path), cache=FactsCache(None), variables=variables).evaluation
     found = evaluation.known[name](evaluation, placed(arguments), {})
     assert (sorted(found) if name == "os.listdir" else found) == placed(expected)
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.python_processes import write_files
 from tests.unit.python.test_evaluation import X, outcome
 
 ENTRY_POINTS = "from importlib.metadata import entry_points\n"
+UTIL = "class LazyLoader: ...\ndef find_spec(name): ...\ndef module_from_spec(spec): ...\n"
 LOADER = "from importlib.machinery import ExtensionFileLoader\n"
 
 
@@ -61,3 +63,13 @@ def test_of_entry_points_of_another_group_nothing_is_imported(tmp_path: Path) ->
     (tmp_path / "importlib/metadata.py").write_text("def entry_points(**params): ...\n")
     source = "from importlib.metadata import entry_points\nfor one in entry_points(group='p.plugins'):\n one.load()"
     assert outcome(tmp_path, source) == []
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_a_module_that_is_loaded_when_it_is_asked(tmp_path: Path, lazy: bool) -> None:
+    """As cupy.testing, which imports what a bare import of cupy does not."""
+    write_files(tmp_path, {"importlib/util.py": UTIL, "package/other.py": "from package import x\n"})
+    source = "import importlib.util\nspec = importlib.util.find_spec('package.other')\n"
+    source += "spec.loader = importlib.util.LazyLoader(spec.loader)\n" * lazy
+    source += "module = importlib.util.module_from_spec(spec)\nspec.loader.exec_module(module)\n"
+    assert outcome(tmp_path, source) == ([] if lazy else [(X, "certain")])

@@ -148,6 +148,10 @@ CYTHON = {
     + "static void *v[6]; struct { void **place; const char *text; long more[3]; } table[] = {"
     + ", ".join(f'{{&v[{number}], "{word}"}}' for number, word in enumerate(WORDS))
     + "}; static void fill(void) { other(table); }",
+    "in data, without their variables": places("v")
+    + "static void *v[6]; const struct { const char *text; long size; } table[] = {"
+    + ", ".join(f'{{"{word}", {len(word)}}}' for word in WORDS)
+    + "}; static void fill(void) { other((void *)table); other(v); }",
     "on the stack": places("v")
     + "static void *v[6]; struct entry { void **place; const char *text; long size; void *encoding; char flags[3]; };"
     + "static APART void fill(void) { struct entry table[6];"
