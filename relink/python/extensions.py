@@ -6,9 +6,10 @@ PyCapsule_Import takes: an attribute of a module (``datetime.datetime_CAPI``).
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import cache, cached_property
 from itertools import islice
@@ -37,6 +38,16 @@ _NAME = re.compile(rb"\0(\w[\w.]{2,80})(?=\0)")
 _PLAIN_NAME = re.compile(rb"[A-Za-z_][\w.]{2,80}")
 # Bytes that are searched of a section, and names that are taken of an extension.
 _SEARCHED, _NAMES = 64 << 20, 5_000
+# By an extension what it loads while it is initialised in a way that its code does not show: modules, and libraries beside it, as
+# these releases were seen to do.
+_IN_CODE: Mapping[str, tuple[str, ...]] = {
+    # 1.20 to 1.32: a path that is put together (ProviderSharedLibrary in core/session/provider_bridge_ort.cc).
+    "onnxruntime.capi.onnxruntime_pybind11_state": ("libonnxruntime_providers_shared.so",),
+    # 18 and 26: pandas is asked for by an object of pyarrow.lib (pandas-shim.pxi).
+    "pyarrow._dataset": ("pandas",),
+    # 6.12: libshiboken6 has the sources compiled and compressed (signature_bootstrap.py).
+    "shiboken6.Shiboken": ("inspect", "datetime"),
+}
 # What of the module platform runs a program: uname()[4], and not uname().machine.
 _RUNNING = frozenset({"processor", "uname"})
 
@@ -84,6 +95,13 @@ class ExtensionImports:
             imports = tuple(InitImport((name,)) for name in self.imported_by(path))
         for imported in imports:
             self._follow_one(evaluation, module, imported, names.words)
+        for name in _IN_CODE.get(module.name, ()):
+            beside = posixpath.join(posixpath.dirname(path), name)
+            if not name.endswith(".so"):
+                self._follow_one(evaluation, module, InitImport((name,)), ())
+            elif self._disk.exists(beside):
+                with suppress(Raised), evaluation.at_least("inferred"):
+                    evaluation.record("library", beside, "strings", flags=os.RTLD_NOW, caller=path)
 
     def _follow_one(
         self, evaluation: Evaluation, module: Module, one: InitImport, words: Collection[str]

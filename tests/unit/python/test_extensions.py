@@ -223,3 +223,27 @@ def test_the_source_of_an_extension(tmp_path: Path) -> None:
     )
     found = opened(read_events(tmp_path, "pkg"), tmp_path)
     assert found == [("pkg/c.so", "certain"), ("pkg/a.so", "inferred"), ("pkg/b.so", "certain")]
+
+
+def test_what_the_code_of_an_extension_does_not_show(tmp_path: Path) -> None:
+    """Of some extensions it is known what they load: a library beside them, where it is there, and modules."""
+    data = compiled(tmp_path, b"stranger.api")
+    write_files(
+        tmp_path,
+        {
+            "package/__init__.py": "from onnxruntime.capi import onnxruntime_pybind11_state\nfrom pyarrow import _dataset\n",
+            "onnxruntime/capi/onnxruntime_pybind11_state.so": data,
+            "onnxruntime/capi/libonnxruntime_providers_shared.so": "",
+            "pyarrow/_dataset.so": data,
+            "pandas.so": "",
+        },
+    )
+    found = [
+        ("onnxruntime/capi/onnxruntime_pybind11_state.so", "certain"),
+        ("onnxruntime/capi/libonnxruntime_providers_shared.so", "inferred"),
+        ("pyarrow/_dataset.so", "certain"),
+        ("pandas.so", "inferred"),
+    ]
+    assert opened(read_events(tmp_path, "package"), tmp_path) == found
+    (tmp_path / "onnxruntime/capi/libonnxruntime_providers_shared.so").unlink()
+    assert opened(read_events(tmp_path, "package"), tmp_path) == [found[0], *found[2:]]
