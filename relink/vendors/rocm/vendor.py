@@ -303,7 +303,7 @@ def _coherence(prefix: PrefixHealth, group: RuntimeGroup) -> Iterator[Finding]:
                 yield finding("RLK409", prefix.path, message, level="info")
     names = {library.path: display_name(library) for library in group.libraries}
     removed = group.together.removed
-    groups = group_pairs((tuple(names[path] for path, _ in one.by), one.processor) for one in removed)
+    groups = group_pairs((tuple(names[path] for path, _ in by), name) for name, by in removed.items())
     if not groups:
         return
     common = join_with_and(group.together.targets) or "nothing"
