@@ -33,7 +33,7 @@ from relink.system.errors import (
     describe_failure,
     raise_if_machine_fault,
 )
-from relink.system.safe_open import open_regular, read_bytes, read_text
+from relink.system.safe_open import hash_pieces, open_regular, read_bytes, read_text
 from relink.system.text import join_truncated
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import parse_wheel_name
@@ -255,10 +255,7 @@ def _is_member(archive: WheelArchive, name: str, path: str) -> bool:
     """Whether a file has the content of a member; of a script whose first line is written anew nobody can say it."""
     if read_prefix(archive, name, 8) == b"#!python":
         return "/scripts/" in name
-    digest = hashlib.sha256()
-    for chunk in archive.chunks(name):
-        digest.update(chunk)
-    return _digest(path, "sha256") == digest.digest()
+    return _digest(path, "sha256") == hash_pieces(archive.chunks(name))
 
 
 def _digest(path: str, algorithm: str) -> bytes | None:
