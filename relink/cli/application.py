@@ -16,6 +16,7 @@ from relink import __version__
 from relink.cli.options import explain_unknown_word, removed_option_message
 from relink.cli.settings import WORDS, apply_settings
 from relink.cli.system import EndedError, die_of, drop_output, open_streams, unwind_on_signals
+from relink.cli.terminal import say
 from relink.system.errors import MachineError, RelinkError, UsageError, raise_if_machine_fault
 from relink.system.text import escape_untrusted
 
@@ -132,23 +133,23 @@ def main(arguments: list[str] | None = None) -> None:
         with unwind_on_signals():
             app(words)
     except EndedError as end:
-        _say(_INTERRUPTED)
+        say(_INTERRUPTED)
         die_of(end.number)
     except SystemExit as end:
         if end.code == _ABORTED:
-            _say(_INTERRUPTED)
+            say(_INTERRUPTED)
         _finish(end.code)
     except RelinkError as error:
-        _say(error)
+        say(error)
     except MemoryError:
-        _say(
+        say(
             "there is not enough memory; no unfinished file was left behind. Free some, or raise the limit of this process"
         )
     except Exception as error:
         known = _known(error)
         if known is None and os.environ.get("RELINK_DEBUG"):
             raise
-        _say(
+        say(
             known
             or f"a fault of relink itself ({type(error).__name__}: {error}); no unfinished file was left behind. "
             "Please report it with the output of the same command under RELINK_DEBUG=1"
@@ -176,12 +177,6 @@ def _finish(code: str | int | None) -> NoReturn:
         sys.stdout.flush()
     except OSError as error:
         if (failed := drop_output(error)) is not None:
-            _say(str(failed))
+            say(str(failed))
             code = 2
     sys.exit(code)
-
-
-def _say(message: str | RelinkError) -> None:
-    from relink.cli.terminal import say
-
-    say(message)

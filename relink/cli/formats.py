@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from relink.cli.terminal import print_json, show, write
 from relink.planning.options import SHOWN, Option
+from relink.report.lines import Part
 from relink.system.errors import RelinkError, UsageError
 
 if TYPE_CHECKING:
     from relink.report.formats import WheelResult
-    from relink.report.lines import Part
     from relink.report.model import Report
     from relink.report.summary import Verdict
     from relink.runs.questions import VerifiedWheel
@@ -139,8 +140,6 @@ def print_document(
 
     :param ok: whether the command ends with exit code 0; with 1 it ends here.
     """
-    from relink.cli.terminal import print_json, show
-
     if shown.as_json:
         print_json(document)
     else:
@@ -164,7 +163,6 @@ def print_results(
     :param several: whether more than one wheel was named; None where the command takes one only.
     :raises OutputError: it cannot be written.
     """
-    from relink.cli.terminal import show, write
     from relink.report.formats import FORMATS, Results
 
     if chosen is OutputFormat.text:

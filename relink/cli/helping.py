@@ -12,7 +12,9 @@ import typer
 from relink.cli.application import app
 from relink.cli.formats import Shown, print_document
 from relink.cli.options import complete_profile_name, complete_rule_code, takes_options
+from relink.cli.terminal import say, show
 from relink.planning.options import Options
+from relink.report.lines import Line, align_rows
 from relink.system.errors import UsageError
 
 profile = typer.Typer(
@@ -29,9 +31,7 @@ def list_profiles() -> None:
 
     Example: relink profile list
     """
-    from relink.cli.terminal import show
     from relink.providers.profiles import shipped_profiles
-    from relink.report.lines import Line
 
     for name, found in shipped_profiles().items():
         show(Line.assemble((name, "bold"), f"  for {', '.join(found.distributions)}"))
@@ -51,7 +51,6 @@ def show_profile(
 
     Example: relink profile show onnxruntime-rocm
     """
-    from relink.cli.terminal import show
     from relink.providers.profiles import DOCUMENT_LIMIT, NO_PROFILE, profile_named
     from relink.system.safe_open import read_text
     from relink.system.shipped_files import shipped_directory
@@ -84,9 +83,7 @@ def check(
 
     Example: relink profile check ./mine.toml --wheel bitsandbytes-0.50.2-py3-none-manylinux_2_24_x86_64.whl
     """
-    from relink.cli.terminal import show
     from relink.providers.profiles import read_profile
-    from relink.report.lines import Line
     from relink.runs import questions as queries
 
     found = read_profile(file)
@@ -125,7 +122,6 @@ def rules(
 
     Example: relink rules RLK101
     """
-    from relink.cli.terminal import show
     from relink.report import text
     from relink.system.findings.model import RULES
 
@@ -158,9 +154,7 @@ def config(shown: Shown) -> None:
     Example: relink config
     """
     from relink.cli.settings import check_gpus, find_settings
-    from relink.cli.terminal import say
     from relink.loader.target import find_target
-    from relink.report.lines import Line, align_rows
     from relink.system.shipped_files import load_schema
     from relink.vendors.registry import find_places
 

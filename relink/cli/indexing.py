@@ -11,7 +11,9 @@ import typer
 from relink.cli.application import app
 from relink.cli.formats import Shown, print_document
 from relink.cli.options import takes_options
+from relink.cli.terminal import show, watch_build
 from relink.indexes.build.running import BuildOptions
+from relink.report.lines import Line
 
 index = typer.Typer(
     name="index",
@@ -43,11 +45,9 @@ def build(
     What is done is never done again. Exit code 1: something could not be done, or was refused where the recipe says fail.
     Example: relink index build index.toml -o /srv/wheels
     """
-    from relink.cli.terminal import watch_build
     from relink.indexes.build.building import build as build_site
     from relink.indexes.build.recipe import read_recipe
     from relink.indexes.build.running import Summary
-    from relink.report.lines import Line
     from relink.system.atomic import save_text
 
     summary, ok = Summary(), False
@@ -84,7 +84,6 @@ def check(
     import msgspec
 
     from relink.indexes.build.site import check_site, repair_site
-    from relink.report.lines import Line
 
     repaired = repair_site(site) if repair else ()
     found = check_site(site)
@@ -108,7 +107,6 @@ def prune(
     A release that the recipe still asks for comes back with the next build: pass the same number there (latest = N).
     Example: relink index prune index.toml -o /srv/wheels --keep 5
     """
-    from relink.cli.terminal import show
     from relink.indexes.build.recipe import read_recipe
     from relink.indexes.build.site import YOUNG, old_results, remove_results
 
@@ -127,7 +125,6 @@ def remove(
 
     Example: relink index remove index.toml onnxruntime-rocm==1.20.0 -o /srv/wheels
     """
-    from relink.cli.terminal import show
     from relink.indexes.build.recipe import read_recipe, read_release
     from relink.indexes.build.site import named_results, remove_results
 

@@ -16,6 +16,7 @@ import typer
 from relink.cli.application import app
 from relink.cli.formats import Shown, print_results, print_verification
 from relink.cli.options import GivenWheel, NoImportTest, is_requirement, takes_options
+from relink.cli.terminal import print_json, print_report, say, show, show_progress
 from relink.planning.options import RUN, Options, list_words
 from relink.system.errors import RelinkError, UsageError
 from relink.system.text import join_with_and, pluralize
@@ -40,7 +41,6 @@ def fetch(
     Wheels only, without what they depend on. They stay in a cache: ~/.cache/relink/wheels, 20 GiB at most.
     Example: relink fetch onnxruntime-rocm==1.22.2.post3 --python /usr/bin/python3.12
     """
-    from relink.cli.terminal import print_json
     from relink.indexes.install.installers import fetch as fetch_wheel
     from relink.indexes.install.installers import parse_requirement
     from relink.system.atomic import copy_file
@@ -105,8 +105,6 @@ def platform_for(options: Options) -> Platform:
 
 def tell_fetched(place: str, found: CachedWheel, platform: Platform) -> None:
     """Print which wheel was fetched, as `place` names it."""
-    from relink.cli.terminal import show
-
     show(f"{place}  sha256 {found.sha256}  {found.size / 1e6:.1f} MB, fetched for {platform.shown}")
 
 
@@ -134,7 +132,6 @@ def install(
     itself. The import test runs the wheel's code; --no-import-test leaves it out.
     Example: relink install onnxruntime-rocm==1.22.2.post3 --prefix /opt/rocm --python venv/bin/python
     """
-    from relink.cli.terminal import show_progress
     from relink.indexes.install.environment import find_environment
     from relink.indexes.install.installers import fetch, parse_requirement
     from relink.indexes.install.installing import install_wheel
@@ -237,7 +234,7 @@ def check(
     from relink.indexes.install.environment import find_environment
     from relink.report.check_text import check_text
     from relink.report.formats import WheelResult
-    from relink.vendors.registry import find_named_place
+    from relink.vendors.registry import VENDORS
 
     python = str(environment / "bin" / "python") if environment is not None else options.python
     repair = ["relink", "repair", why or "--all"]
@@ -247,7 +244,8 @@ def check(
     asked = replace(options, command=tuple(repair))
     found = checking.check_environment(where, asked, why, imports=imports, proposes=True)
     chosen = shown.chosen_format()
-    place = None if options.prefixes else find_named_place(os.environ)
+    named = () if options.prefixes else (vendor.places.named(os.environ) for vendor in VENDORS)
+    place = next(filter(None, named), None)
     told = f"{place.path} (no --prefix: found by {place.found_by})" if place else None
     findings = tuple(reported for one in found.distributions for reported in one.findings)
     outcome = WheelResult(found.prefix, None, (*findings, *found.findings), checking.to_json(found))
@@ -288,7 +286,6 @@ def repair(
     That it is the very wheel is checked, by its hash or by every file.
     Example: relink repair onnxruntime-rocm --prefix /opt/rocm --python venv/bin/python
     """
-    from relink.cli.terminal import say, show, show_progress
     from relink.indexes.install import installing
     from relink.indexes.install.environment import find_environment
 
@@ -341,7 +338,6 @@ def repair(
 
 def _take_back(environment: TargetEnvironment) -> None:
     """Put back what a relink that was killed has left half done, and say so."""
-    from relink.cli.terminal import say
     from relink.indexes.install.replacing import own
 
     with own(environment) as taken_back:
@@ -361,7 +357,6 @@ def print_outcomes(
     outcomes: Sequence[InstallResult], prefix: str, failures: Sequence[RelinkError] = ()
 ) -> None:
     """Print what was installed as JSON, and the messages of what could not be."""
-    from relink.cli.terminal import print_json
     from relink.indexes.install.installing import to_json
 
     ok = not failures and all(done.ok for done in outcomes)
@@ -374,7 +369,6 @@ def show_outcome(done: InstallResult, prefix: str, shown: Shown, *, alone: bool 
 
     :param alone: it is no dependency of another that was installed before.
     """
-    from relink.cli.terminal import print_report, show
     from relink.report.text import findings_text
 
     if done.report is not None and (not shown.quiet or not done.report.ok):
@@ -428,7 +422,6 @@ def show_outcome(done: InstallResult, prefix: str, shown: Shown, *, alone: bool 
 
 def _show_how_to_keep(outcomes: Sequence[InstallResult], prefix: str, shown: Shown) -> None:
     """Say how the next upgrade, or `uv sync`, leaves what was relinked as it is."""
-    from relink.cli.terminal import show
     from relink.report.text import command_line
 
     every = [one for done in outcomes for one in (done, *done.dependencies)]
@@ -447,7 +440,6 @@ def _show_what_fails(done: InstallResult, what: str, name: str, prefix: str) -> 
     """Say what cannot be used of what is installed, and the command that comes next."""
     from packaging.utils import canonicalize_name
 
-    from relink.cli.terminal import show
     from relink.indexes.install.installers import has_pip
     from relink.report.text import command_line
 

@@ -11,6 +11,7 @@ import typer
 from relink.cli.application import app
 from relink.cli.formats import Shown, print_document, print_results, write_page
 from relink.cli.options import takes_options
+from relink.cli.terminal import say, show
 from relink.planning.options import Options
 from relink.system.errors import RelinkError, UsageError
 
@@ -31,7 +32,6 @@ def inspect(
 
     Example: relink inspect onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl
     """
-    from relink.cli.terminal import say
     from relink.report import inspection
     from relink.report.formats import WheelResult
     from relink.runs import questions as queries
@@ -108,7 +108,6 @@ def explain(
 
     Example: relink explain onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl 'librocm_smi64*'
     """
-    from relink.cli.terminal import show
     from relink.report.text import findings_text
     from relink.report.tree import dependency_trees
     from relink.runs import questions as queries
@@ -189,7 +188,6 @@ def report(
 
     Example: relink onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --json > plan.json; relink report plan.json
     """
-    from relink.cli.terminal import show
     from relink.runs import questions as queries
 
     found, plan = queries.read_report(source, options)

@@ -22,6 +22,7 @@ from relink.cli.formats import (
     write_page,
 )
 from relink.cli.options import is_requirement, takes_options
+from relink.cli.terminal import print_report, say, show, show_progress
 from relink.planning.options import SHOWN, Options, read_source_date_epoch
 from relink.system.errors import RelinkError, UsageError
 
@@ -65,7 +66,6 @@ def run(
     options = replace(options, epoch=read_source_date_epoch(os.environ), command=("relink", *sys.argv[1:]))
     wheels = [*_without_results(wheels)]
     options = replace(options, several=len(wheels) > 1)
-    from relink.cli.terminal import print_report, say, show, show_progress
     from relink.report.text import several_text
     from relink.wheel.naming import explain_no_tree
 
@@ -150,8 +150,6 @@ def _without_results(wheels: Sequence[Path]) -> Iterator[Path]:
             with suppress(RelinkError), WheelArchive(path) as archive:
                 made_from = (plan := read_plan(archive)) and os.path.basename(plan.wheel.path)
         if made_from in names - {path.name}:
-            from relink.cli.terminal import say
-
             say(f"{path} is left out: it was relinked from {made_from}")
         else:
             yield path
@@ -216,7 +214,6 @@ def nix(
 
     Example: relink nix onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl -o pkgs/onnxruntime-rocm
     """
-    from relink.cli.terminal import show
     from relink.report.nix.emit import write_package
     from relink.report.text import findings_text
     from relink.runs import questions as queries

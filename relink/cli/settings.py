@@ -20,6 +20,7 @@ import typer
 from msgspec.structs import replace
 
 from relink.cli.options import list_option_names, removed_option_message
+from relink.cli.terminal import say
 from relink.planning.options import Options, option_table
 from relink.system.errors import UsageError
 
@@ -240,8 +241,6 @@ def apply_settings(context: typer.Context) -> None:
     # click looks up here, by the name of the command, what the defaults of its options are.
     context.default_map = {name: {parameter_of(key): value for key, value in used.items()}}
     if not words & _QUIET and (settings.passed_over or used):
-        from relink.cli.terminal import say
-
         for sentence in settings.passed_over:
             say(sentence)
         if used:

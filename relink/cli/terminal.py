@@ -1,4 +1,4 @@
-"""Printing on standard output and standard error, and progress. The module loads rich, so commands import it in functions."""
+"""Printing on standard output and standard error, and progress: what every command needs, and `--help` loads as well."""
 
 from __future__ import annotations
 
@@ -16,12 +16,9 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from relink.cli.system import drop_output, drop_stream
-from relink.report import text
 from relink.report.lines import Line, Part
 from relink.report.lines import show as show_on
-from relink.report.summary import verdict, why_untried
 from relink.system.errors import RelinkError, UsageError, describe_failure
-from relink.system.findings.model import RULES
 from relink.system.progress import unwatched
 from relink.system.text import escape_untrusted, format_json
 
@@ -186,6 +183,10 @@ def print_report(
     Where nothing is written, what would change is printed in a dry run, or if it is to be `verbose`. Of a wheel that is
     `installed` already no next command is printed.
     """
+    from relink.report import text
+    from relink.report.summary import verdict
+    from relink.system.findings.model import RULES
+
     found = verdict(report)
     ending = text.verdict_text(replace(found, step=None) if installed else found)
     if quiet:
@@ -249,7 +250,10 @@ def say(message: str | RelinkError) -> None:
             start = ("" if line.startswith("Next") else "  - ") if number else "relink: "
             errors.print(Line(f"{start}{line}"), soft_wrap=True)
         if isinstance(message, RelinkError) and (command := _command_of(message)):
+            from relink.report.summary import why_untried
+            from relink.report.text import command_line
+
             errors.print(Line(f"Next (not tried: {why_untried(command) or 'this run ended before it'}):"))
-            errors.print(text.command_line(command), soft_wrap=True)
+            errors.print(command_line(command), soft_wrap=True)
     except OSError:
         drop_stream(sys.stderr)

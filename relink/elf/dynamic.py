@@ -246,9 +246,9 @@ class Strings:
             # One decoding for the whole table. Latin-1 has one character for each byte, so that the lengths are right.
             texts = self.data.decode("latin-1").split("\0")[:-1]
             begins = accumulate(map(_PLUS_NUL, map(len, texts)), initial=0)
-            known = dict(
-                zip(begins, texts if self.data.isascii() else map(_decode_again, texts), strict=False)
-            )
+            if not self.data.isascii():
+                texts = [text.encode("latin-1").decode("utf-8", "surrogateescape") for text in texts]
+            known = dict(zip(begins, texts, strict=False))
         names = [*map(known.get, offsets)]
         outside = 0
         left = _MAX_STRINGS * len(self.data) + (1 << 20)
@@ -270,7 +270,3 @@ class Strings:
 
     def _name(self, start: int, end: int) -> str:
         return self.data[start:end].decode("utf-8", "surrogateescape")
-
-
-def _decode_again(text: str) -> str:
-    return text.encode("latin-1").decode("utf-8", "surrogateescape")

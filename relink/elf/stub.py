@@ -245,24 +245,21 @@ def _sections(
     for name in order:
         name_at[name] = at
         at += len(name) + 1
-    index = {name: address for address, name in enumerate(order)}
-    kinds = {".gnu.hash": (0x6FFFFFF6, 0), ".dynsym": (11, 24), ".dynstr": (3, 0)}
-    kinds |= {".gnu.version": (0x6FFFFFFF, 2), ".gnu.version_d": (0x6FFFFFFD, 0)}
-    links = {
-        ".gnu.hash": ".dynsym",
-        ".dynsym": ".dynstr",
-        ".gnu.version": ".dynsym",
-        ".gnu.version_d": ".dynstr",
+    # sh_type, sh_entsize, the section of sh_link (the first, "", for none), sh_info.
+    known = {
+        ".gnu.hash": (0x6FFFFFF6, 0, ".dynsym", 0),
+        ".dynsym": (11, 24, ".dynstr", 1),
+        ".dynstr": (3, 0, "", 0),
+        ".gnu.version": (0x6FFFFFFF, 2, ".dynsym", 0),
+        ".gnu.version_d": (0x6FFFFFFD, 0, ".dynstr", nodes + 1),
     }
-    infos = {".dynsym": 1, ".gnu.version_d": nodes + 1}
     rows: list[tuple[int | None, ...]] = [(0,) * 10]
     for name, address in places.items():
-        kind, entry = kinds[name]
-        link = index.get(links.get(name, ""), 0)
-        rows.append(
-            (name_at[name], kind, 2, address, address, sizes[name], link, infos.get(name, 0), 8, entry)
-        )
+        kind, entry, other, info = known[name]
+        link = order.index(other)
+        rows.append((name_at[name], kind, 2, address, address, sizes[name], link, info, 8, entry))
     rows.append((name_at[".text"], 1, 6, text[0], text[0], text[1], 0, 0, 16, 0))
-    rows.append((name_at[".dynamic"], 6, 3, dynamic[0], dynamic[0], dynamic[1], index[".dynstr"], 0, 8, 16))
+    strings = order.index(".dynstr")
+    rows.append((name_at[".dynamic"], 6, 3, dynamic[0], dynamic[0], dynamic[1], strings, 0, 8, 16))
     rows.append((name_at[".shstrtab"], 3, 0, 0, None, len(names), 0, 0, 1, 0))
     return rows, names

@@ -5,7 +5,7 @@ No content of a file raises an error: what is damaged is described in `problems`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
@@ -142,30 +142,23 @@ class Coverage(Protocol):
         """Return it as JSON data."""
 
 
-class Removal(msgspec.Struct, frozen=True):
-    """Why an architecture is not in the intersection: each file or library that lacks it, and how far it has it."""
-
-    processor: str
-    by: tuple[tuple[str, CoverageLevel], ...]
-
-
 class Intersection(msgspec.Struct, frozen=True):
     """What several files or libraries cover together.
 
     :ivar targets: processors that all cover; `conditional`: those that all cover under a condition.
-    :ivar removed: processors that at least one has and at least one lacks.
+    :ivar removed: processors that at least one has and at least one lacks → the paths of those, and how far they have it.
     """
 
     targets: tuple[str, ...]
     conditional: tuple[str, ...]
-    removed: tuple[Removal, ...]
+    removed: Mapping[str, Sequence[tuple[str, CoverageLevel]]]
 
     def to_json(self) -> dict[str, Any]:
         """Return targets, and by whom the others were removed."""
         return {
             "targets": list(self.targets),
             "conditional": list(self.conditional),
-            "removed": {r.processor: {name: str(level) for name, level in r.by} for r in self.removed},
+            "removed": {name: {path: str(level) for path, level in by} for name, by in self.removed.items()},
         }
 
 

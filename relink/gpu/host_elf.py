@@ -38,10 +38,6 @@ class HostElf(msgspec.Struct, frozen=True):
         """Return the first section of that name."""
         return next((s for s in self.sections if s.name == name), None)
 
-    def offset_of(self, address: int) -> int | None:
-        """Return the file offset of a virtual address, None when no LOAD segment holds it in the file."""
-        return file_offset(self.segments, address)
-
 
 def parse_host_elf(source: ByteSource) -> HostElf | None:
     """Read the headers; None when it is no 64-bit little-endian ELF."""
@@ -122,7 +118,7 @@ def dynamic(source: ByteSource, elf: HostElf) -> tuple[tuple[int, int], ...]:
 def strings_at(source: ByteSource, elf: HostElf, tag: int) -> tuple[str, ...]:
     """Return the strings that dynamic entries with `tag` name (1: NEEDED, 14: SONAME)."""
     entries = dynamic(source, elf)
-    place = next((elf.offset_of(value) for t, value in entries if t == 5), None)
+    place = next((file_offset(elf.segments, value) for t, value in entries if t == 5), None)
     if place is None:
         return ()
     texts = [
@@ -144,8 +140,11 @@ def pointers(
     values = dict(dynamic(source, elf))
     addends: dict[int, int] = {}
     named: set[int] = set()
-    symbols = elf.offset_of(values[DT_SYMTAB]) if DT_SYMTAB in values else None
-    place = elf.offset_of(values[DT_RELA]) if DT_RELA in values else None
+
+    def find(tag: int) -> int | None:
+        return file_offset(elf.segments, values[tag]) if tag in values else None
+
+    symbols, place = find(DT_SYMTAB), find(DT_RELA)
     if place is not None:
         end = min(place + values.get(DT_RELASZ, 0), source.size)
         for start in range(place, end, _RELOCATION_CHUNK):
@@ -168,7 +167,7 @@ def pointers(
                             addends[slot] = int.from_bytes(symbol[8:16], "little") + addend & (1 << 64) - 1
                             named.add(slot)
     in_place: set[int] = set()
-    place = elf.offset_of(values[DT_RELR]) if DT_RELR in values else None
+    place = find(DT_RELR)
     if place is not None:
         end = min(place + values.get(DT_RELRSZ, 0), source.size)
         base = 0

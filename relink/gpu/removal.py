@@ -12,6 +12,7 @@ import msgspec
 from relink.elf.source import ByteSource
 from relink.gpu.coverage import FileCode
 from relink.system.errors import RelinkError
+from relink.system.safe_open import hash_pieces
 
 _ZEROS: Final = memoryview(bytes(1 << 20))
 # Bytes that are hashed at a time.
@@ -64,10 +65,8 @@ class CodeRemoval(msgspec.Struct, frozen=True):
 
 def hash_range(source: ByteSource, offset: int, size: int) -> str:
     """Return the SHA-256 (hex) of a range."""
-    digest = hashlib.sha256()
-    for start in range(offset, offset + size, _STEP):
-        digest.update(source.read_at(start, min(_STEP, offset + size - start)))
-    return digest.hexdigest()
+    starts = range(offset, offset + size, _STEP)
+    return hash_pieces(source.read_at(start, min(_STEP, offset + size - start)) for start in starts).hex()
 
 
 class ReplacedSource:

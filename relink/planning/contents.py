@@ -192,11 +192,10 @@ class Contents:
         if self.source.members[name].size < REUSE:
             return self.source.read_into(name, on_progress, spool=self.spool)
         # The thread that reads ahead imports it, while the main thread imports the rest of relink.
-        from relink.vendors.registry import list_signatures  # noqa: PLC0415
+        from relink.vendors.registry import VENDORS  # noqa: PLC0415
 
-        content, self._checkpoints[name] = self.source.read_lazily(
-            name, on_progress, list_signatures(), self.spool
-        )
+        signatures = frozenset(signature for vendor in VENDORS for signature in vendor.gpus.signatures)
+        content, self._checkpoints[name] = self.source.read_lazily(name, on_progress, signatures, self.spool)
         return content
 
     def read(self, name: str, on_progress: OnProgress) -> memoryview:

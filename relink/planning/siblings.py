@@ -129,10 +129,11 @@ def _find_hosts(
             places = [path] if path else [f"{parent}/{soname}" for parent in parents]
             path = next((one for one in places if files.open(f"{site}/{one}").image is not None), None)
             if path and (owner := find_owners(site, {path}, target).get(path)) is not None:
-                is_required = owner.canonical in required
-                why = f"METADATA requires {owner.canonical}" if is_required else "its directory is above"
+                name = owner.canonical
+                why = f"METADATA requires {name}" if name in required else "its directory is above"
                 directory, libraries = posixpath.dirname(f"{site}/{path}"), {soname: f"{site}/{path}"}
-                yield Sibling(_profile(owner.canonical, path), why, directory, sites, libraries)
+                profile = Profile(name, (name,), brings=(glob.escape(path),))
+                yield Sibling(profile, why, directory, sites, libraries)
                 break
 
 
@@ -153,21 +154,15 @@ def _find_absent(
     for soname in sonames:
         stem = soname_stem(soname).removeprefix("lib").removesuffix(".so").lower()
         exact = (name for name, parts in words.items() if stem in parts)
-        longer = (name for name, parts in words.items() if stem.startswith(tuple(filter(_is_telling, parts))))
+        # A shorter word says nothing of a name that begins so.
+        begun = ((name, tuple(part for part in parts if len(part) > 3)) for name, parts in words.items())
+        longer = (name for name, parts in begun if stem.startswith(parts))
         if (named := next(chain(exact, longer if begins else ()), None)) is not None:
             brought.setdefault(named, []).append(soname)
     for name, several in brought.items():
         if not any(find_distribution(site, name, target) for site in sites):
             profile = Profile(name, (name,), brings=tuple(map(glob.escape, several)))
             yield Sibling(profile, f"METADATA requires {name}", searched=sites)
-
-
-def _is_telling(word: str) -> bool:
-    return len(word) > 3
-
-
-def _profile(distribution: str, path: str) -> Profile:
-    return Profile(distribution, (distribution,), brings=(glob.escape(path),))
 
 
 def read_required(source: MemberSource) -> Iterator[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import calendar
 import dataclasses
-import hashlib
 import json
 import tempfile
 import zipfile
@@ -31,6 +30,7 @@ from relink.report.model import Report
 from relink.system.atomic import working_directory
 from relink.system.bounded_json import JSON_LIMIT, parse_json
 from relink.system.errors import WheelError
+from relink.system.safe_open import hash_pieces
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
@@ -179,7 +179,7 @@ def _compare_members(before: WheelArchive, after: WheelArchive) -> _MemberDiffer
         same = packed[0] == packed[1] and all(
             x == y for x, y in zip(before.raw(old), after.raw(name), strict=True)
         )
-        if not same and _digest_content(before, old) != _digest_content(after, name):
+        if not same and hash_pieces(before.chunks(old)) != hash_pieces(after.chunks(name)):
             contents.add(name)
         if name in contents or modes[0] != modes[1]:
             changed.append(MemberChange(name, a.size, b.size, *modes))
@@ -191,13 +191,6 @@ def _compare_members(before: WheelArchive, after: WheelArchive) -> _MemberDiffer
         tuple(changed),
         frozenset(contents),
     )
-
-
-def _digest_content(archive: WheelArchive, name: str) -> bytes:
-    digest = hashlib.sha256()
-    for chunk in archive.chunks(name):
-        digest.update(chunk)
-    return digest.digest()
 
 
 def _find_unexplained(reference: Reference, after: WheelArchive, limits: WheelLimits | None) -> Iterator[str]:

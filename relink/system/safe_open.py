@@ -21,7 +21,7 @@ import io
 import mmap
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from relink.system.errors import raise_if_machine_fault
@@ -147,6 +147,14 @@ def file_sha256(path: StrPath, limit: int) -> str:
         if os.fstat(file.fileno()).st_size > limit:
             raise _too_large(path, limit)
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def hash_pieces(pieces: Iterable[bytes | memoryview]) -> bytes:
+    """Return the SHA-256 of a content that comes in pieces."""
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.digest()
 
 
 def _read(file: io.FileIO, left: int) -> bytes:

@@ -106,11 +106,6 @@ def find_places(target: Target, environment: Mapping[str, str], near: str | None
     return tuple(place for vendor in VENDORS for place in vendor.places.find(target, environment, near))
 
 
-def find_named_place(environment: Mapping[str, str]) -> Place | None:
-    """Return the prefix that a variable of the environment names, or None."""
-    return next(filter(None, (vendor.places.named(environment) for vendor in VENDORS)), None)
-
-
 def choose_place(
     target: Target, environment: Mapping[str, str], sonames: Collection[str] = (), *, own: bool
 ) -> Place:
@@ -218,11 +213,6 @@ def list_other_files(
             own = {member: code for member, code in kernels.items() if code.vendor == vendor.name}
             found |= vendor.gpus.list_other_files(members, own, kept)
     return found
-
-
-def list_signatures() -> frozenset[bytes]:
-    """Return the first four bytes of what vendors' device code begins with, at the beginning of a page."""
-    return frozenset(signature for vendor in VENDORS for signature in vendor.gpus.signatures)
 
 
 def list_kernel_suffixes() -> tuple[str, ...]:

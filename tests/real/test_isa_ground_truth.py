@@ -280,7 +280,7 @@ def test_onnxruntime_on_debian() -> None:
     usable: Intersection = intersect(everything, [TargetId("gfx1031")])
     assert usable.targets == processors(ORT)
     assert usable.conditional == ()
-    removed = {row.processor: [os.path.basename(path) for path, _ in row.by] for row in usable.removed}
+    removed = {name: [os.path.basename(path) for path, _ in by] for name, by in usable.removed.items()}
     provider = "libonnxruntime_providers_rocm.so"
     assert removed["gfx906"] == [provider]
     assert removed["gfx1031"] == [provider, "librocblas.so.5", "librocsolver.so.0", "librocfft.so.0"]

@@ -75,7 +75,7 @@ class AcmeCode:
 def _survey(path: Path, kind: str, items: tuple[AcmeCode, ...]) -> Survey:
     named = {name for item in items for name in item.targets}
     common = tuple(name for name in sorted(named) if all(name in item.targets for item in items))
-    groups = (Group("", items, Intersection(common, (), ())),)
+    groups = (Group("", items, Intersection(common, (), {})),)
     return Survey("acme", str(path), kind, items, groups, TargetId("sm80"), read=len(items))
 
 

@@ -161,10 +161,9 @@ def find_gpus(root: str | os.PathLike[str] = "/", environment: Mapping[str, str]
                 )
             continue
         target = TargetId(name)
-        known = table().processors.get(name)
-        if known is not None and "sramecc" in known.features and "capability" in values:
+        if "sramecc" in (table().features(name) or ()) and "capability" in values:
             target = target.with_features(sramecc=bool(values["capability"] & _SRAM_EDC))
-        gpus.append(Gpu(number, target, target, known.products if known else ()))
+        gpus.append(Gpu(number, target, target, table().products(name)))
     return apply_override(Devices(tuple(gpus), True, tuple(problems)), environment or {})
 
 
@@ -183,16 +182,13 @@ def apply_override(devices: Devices, environment: Mapping[str, str]) -> Devices:
         if value is None:
             gpus.append(gpu)
             continue
-        parts = (
-            [int(part) for part in value.split(".")]
-            if re.fullmatch(r"\d{1,3}\.\d{1,3}\.\d{1,3}", value)
-            else []
-        )
-        if not parts or parts[0] > 63 or parts[1] > 255 or parts[2] > 255:
+        match = re.fullmatch(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})", value)
+        major, minor, step = map(int, match.groups()) if match else (-1, 0, 0)
+        if not 0 <= major <= 63 or minor > 255 or step > 255:
             problems.append(f"{name}={value!r} is not major.minor.stepping: the HSA runtime fails on it")
             gpus.append(gpu)
             continue
-        processor = f"gfx{parts[0]}{parts[1]:x}{parts[2]:x}"
+        processor = f"gfx{major}{minor:x}{step:x}"
         features = table().features(processor) or ()
         sramecc = gpu.physical.feature("sramecc") if "sramecc" in features else None
         gpus.append(replace(gpu, target=TargetId(processor).with_features(sramecc=sramecc)))
@@ -245,8 +241,7 @@ def parse_gpu(text: str, environment: Mapping[str, str]) -> RequestedGpu | None:
     if table().features(target.processor) is None:
         # The table has LLVM's processors, those of no GPU yet among them: a name beside it is misspelled.
         return None
-    known = table().processors.get(target.processor)
-    products = known.products if known else ()
+    products = table().products(target.processor)
     override = environment.get(_OVERRIDE)
     for row in table().workarounds:
         if row.override == override and target.processor in row.processors:
@@ -271,12 +266,11 @@ def find_local(root: str, environment: Mapping[str, str]) -> tuple[tuple[Request
     # HIP counts them in the order of their nodes.
     numbers = group_pairs((gpu.target, number) for number, gpu in enumerate(devices.gpus))
     for gpu in devices.gpus:
-        known = table().processors.get(gpu.physical.processor)
         found.setdefault(
             gpu.target,
             RequestedGpu(
                 gpu.target,
-                products=known.products if known else (),
+                products=table().products(gpu.physical.processor),
                 local=True,
                 physical=gpu.physical.processor if gpu.overridden else "",
                 asked=False,

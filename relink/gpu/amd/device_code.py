@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from relink.elf.constants import ET_REL
-from relink.elf.image import HEADER_SIZE, Section
+from relink.elf.image import HEADER_SIZE, Section, file_offset
 from relink.elf.source import ByteSource, FileSource
 from relink.gpu.amd.bundle import (
     CCOB_MAGIC,
@@ -324,7 +324,7 @@ def _wrappers(
             and (addends or in_place or not value)
         ):
             budget.problem(f"wrapper {index} of .hipFatBinSegment: nothing relocates its pointer")
-        place = elf.offset_of(pointer)
+        place = file_offset(elf.segments, pointer)
         if place is None:
             budget.problem(
                 f"wrapper {index} of .hipFatBinSegment points to 0x{pointer:x}, outside of the file"

@@ -29,7 +29,7 @@ from relink.gpu.amd.target_id import (
     sort_key,
     table,
 )
-from relink.gpu.coverage import STATES, Coverage, CoverageLevel, Intersection, Removal, TargetId
+from relink.gpu.coverage import STATES, Coverage, CoverageLevel, Intersection, TargetId
 from relink.system.errors import UsageError
 from relink.system.text import pluralize
 
@@ -347,19 +347,19 @@ def intersect(coverages: Iterable[Coverage], agents: Iterable[TargetId] = ()) ->
     names = {name for c in restricting for name in c.processors()}
     asked = {name: TargetId(name) for name in known_processors_first(names - {SPIRV})}
     asked |= {str(agent): agent for agent in agents}
-    targets, conditional, removed = [], [], []
+    targets, conditional, removed = [], [], {}
     for name in sorted(asked, key=sort_key):
         levels = [(c.path, c.level(asked[name])) for c in restricting]
-        lacking = tuple(
+        lacking = [
             (path, level) for path, level in levels if not level.usable and level.state != "conditional"
-        )
+        ]
         if lacking:
-            removed.append(Removal(name, lacking))
+            removed[name] = lacking
         elif any(level.state == "conditional" for _, level in levels):
             conditional.append(name)
         elif levels:
             targets.append(name)
-    return Intersection(tuple(targets), tuple(conditional), tuple(removed))
+    return Intersection(tuple(targets), tuple(conditional), removed)
 
 
 def matrix(coverages: Iterable[Coverage], agents: Iterable[TargetId] = ()) -> dict[str, dict[str, str]]:

@@ -194,8 +194,8 @@ class GpuFacts(msgspec.Struct, frozen=True):
         if other is None:
             return None
         for coverage, _ in self.lacking(target, "none", "partial"):
-            file = coverage.file if isinstance(coverage, LibraryCoverage) else coverage
-            packed = isinstance(file, FileCoverage) and "ccob" in file.container
+            file = file_of(coverage)
+            packed = file is not None and "ccob" in file.container
             if packed or not coverage.level(TargetId(other)).usable:
                 return None
         return other
@@ -267,8 +267,8 @@ def _together(facts: GpuFacts) -> Iterator[Finding]:
     if common.conditional:
         message += f"; under a condition on {join_with_and(common.conditional)}"
     groups = group_pairs(
-        (tuple(os.path.basename(path) for path, _ in removal.by), removal.processor)
-        for removal in common.removed
+        (tuple(os.path.basename(path) for path, _ in lacking), processor)
+        for processor, lacking in common.removed.items()
     )
     for by, processors in groups.items():
         verb = "has" if len(by) == 1 else "have"

@@ -81,9 +81,9 @@ class Capability(msgspec.Struct, frozen=True):
     def to_json(self) -> dict[str, Any]:
         """Return the report's ``isa.runtime``; what is unknown says "unknown"."""
         return {
-            "hip": self.hip_build or (_dotted(self.hip) if self.hip else "unknown"),
+            "hip": self.hip_build or ".".join(map(str, self.hip or ())) or "unknown",
             "rocm": self.rocm or "unknown",
-            "comgr": _dotted(self.comgr_api) if self.comgr_api else "unknown",
+            "comgr": ".".join(map(str, self.comgr_api or ())) or "unknown",
             **{
                 name: "unknown" if getattr(self, name) is None else getattr(self, name)
                 for name in ("ccob", "code_object", "generic", "spirv", "kpack")
@@ -152,7 +152,7 @@ def capability_of(
     facts["generic"] = _both(hip_generic, hsa_generic)
     facts["spirv"] = _both(hip_spirv, comgr_spirv)
     version = facts.get("hip")
-    rows = [row.code_object for row in table().runtimes if version and version >= row.hip]
+    rows = [newest for first, newest in table().runtimes if version and version >= first]
     facts["code_object"] = 6 if facts["generic"] else max(rows, default=None)
     api = facts.get("comgr_api")
     if (version and version < (6, 2)) or (api and api < (2, 8)):
@@ -316,10 +316,6 @@ def _newest(directories: list[str], name: str) -> str | None:
     return None
 
 
-def _dotted(version: tuple[int, int]) -> str:
-    return f"{version[0]}.{version[1]}"
-
-
 class DeviceCodeNeeds(msgspec.Struct, frozen=True):
     """What device code asks of the runtime: newest CCOB and code object version (0: none), and the special forms."""
 
@@ -385,19 +381,14 @@ def check(needs: DeviceCodeNeeds, has: Capability) -> tuple[Requirement, ...]:
             found.append(Requirement(what, f"version {needed}", shown, verdict))
 
     def flag(what: str, available: bool | None) -> None:
-        verdict = {None: "unknown", True: "ok", False: "no"}[available]
-        found.append(
-            Requirement(what, "yes", {None: "unknown", True: "yes", False: "no"}[available], verdict)
-        )
+        shown, verdict = {None: ("unknown", "unknown"), True: ("yes", "ok"), False: ("no", "no")}[available]
+        found.append(Requirement(what, "yes", shown, verdict))
 
     compare("compressed bundles (CCOB)", needs.ccob, has.ccob)
     compare("code objects", needs.code_object, has.code_object)
-    if needs.generic:
-        flag("generic targets", has.generic)
-    if needs.spirv:
-        flag("SPIR-V code", has.spirv)
-    if needs.kpack:
-        flag("kpack archives", has.kpack)
+    for name in ("generic", "spirv", "kpack"):
+        if getattr(needs, name):
+            flag(RUNTIME_WORDS[name], getattr(has, name))
     for processor in dict.fromkeys(needs.gpus):
         flag(f"{processor} in the HSA runtime", processor in has.agents if has.agents else None)
     return tuple(found)

@@ -234,7 +234,7 @@ def survey(path: Path, variants: Sequence[str] = (), scan_limit: int = 0) -> Sur
     if path.suffix == ".whl":
         return _wheel(path, variants, scan_limit)
     code = resolve_kpack(read_file(path, scan_limit=scan_limit))
-    soname, hip = _names(path)
+    soname, hip = read_names(path)
     item: Coverage = coverage_of(code)
     library = library_coverage_of(code, soname)
     if library.role is not None:
@@ -315,11 +315,6 @@ def _directory(path: Path, scan_limit: int) -> Survey:
     )
 
 
-def hip_runtime_of(path: str | os.PathLike[str]) -> str:
-    """Return the soname of the HIP runtime that a library needs, "" where it needs none itself."""
-    return _names(path)[1]
-
-
 def group_by_runtime(pairs: Iterable[tuple[str, _T]]) -> dict[str, tuple[_T, ...]]:
     """Return what needs each HIP runtime, the newest (``libamdhip64.so.10``) first, with what names none; else that alone."""
     groups = group_pairs(pairs)
@@ -328,7 +323,8 @@ def group_by_runtime(pairs: Iterable[tuple[str, _T]]) -> dict[str, tuple[_T, ...
     return {hip: (*groups[hip], *free) for hip in newest_first} or {"": tuple(free)}
 
 
-def _names(path: str | os.PathLike[str]) -> tuple[str | None, str]:
+def read_names(path: str | os.PathLike[str]) -> tuple[str | None, str]:
+    """Return the soname of a library, and that of the HIP runtime that it needs, as :func:`_names_of`."""
     try:
         with FileSource(path) as source:
             return _names_of(source)

@@ -74,16 +74,10 @@ class LibraryRole(msgspec.Struct, frozen=True):
     optional: bool = False
 
 
-class Runtime(msgspec.Struct, frozen=True):
-    """From this HIP version (major, minor) on, the newest code object version that loads."""
-
-    hip: tuple[int, int]
-    code_object: int
-
-
 class IsaTable(msgspec.Struct, frozen=True):
     """Everything of ``isa.toml``, with the look-ups that the rest of the package needs.
 
+    :ivar runtimes: a HIP version (major, minor), and the newest code object version that loads from it on.
     :ivar falls_through: the HIP from which on the loader of kpack archives goes on to the next where one lacks a kernel.
     """
 
@@ -91,7 +85,7 @@ class IsaTable(msgspec.Struct, frozen=True):
     generics: dict[str, Generic]
     workarounds: tuple[Workaround, ...]
     libraries: tuple[LibraryRole, ...]
-    runtimes: tuple[Runtime, ...]
+    runtimes: tuple[tuple[tuple[int, int], int], ...]
     machines: dict[int, str] = msgspec.field(default_factory=dict)
     families: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     falls_through: tuple[int, int] = (0, 0)
@@ -100,6 +94,11 @@ class IsaTable(msgspec.Struct, frozen=True):
         """Return the features that `processor` (or a generic) has, None when it is unknown."""
         known = self.processors.get(processor) or self.generics.get(processor)
         return None if known is None else known.features
+
+    def products(self, processor: str) -> tuple[str, ...]:
+        """Return the names under which a processor is sold."""
+        known = self.processors.get(processor)
+        return known.products if known else ()
 
     def stand_in(self, processor: str) -> str | None:
         """Return the processor whose code a patched HIP runtime also takes for `processor`, or None."""
@@ -148,7 +147,7 @@ def load_table(data: dict[str, Any]) -> IsaTable:
         rows = {key: row for key, row in data.get("device_families", {}).items() if key != "source"}
         families = {family: tuple(starts) for family, starts in rows.items()}
         runtimes = tuple(
-            Runtime((int(major), int(minor)), row["code_object"])
+            ((int(major), int(minor)), row["code_object"])
             for row in data["runtimes"]
             for major, minor in [row["hip"].split(".")]
         )

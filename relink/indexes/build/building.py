@@ -32,7 +32,7 @@ from packaging.version import InvalidVersion, Version
 
 from relink import __version__
 from relink.indexes.build.engine import ClusterEngine, LocalEngine, run_tasks
-from relink.indexes.build.recipe import IndexTarget, Recipe, WheelSource
+from relink.indexes.build.recipe import IndexTarget, Recipe, WheelSource, covers
 from relink.indexes.build.running import BuildOptions, Say, Summary
 from relink.indexes.build.site import check_place, named_results, publish_site
 from relink.indexes.build.store import Store
@@ -111,7 +111,7 @@ def find_wheels(
         chosen: dict[str, ListedWheel] = {}
         said: list[tuple[str, str]] = []
         for wheel in itertools.chain.from_iterable(source.choice(project, said) for source in sources):
-            if recipe.denies(wheel.name):
+            if any(covers(requirement, wheel.name) for requirement in recipe.deny):
                 continue
             if chosen.setdefault(wheel.filename, wheel).sha256 != wheel.sha256:
                 text = f"{wheel.filename}: two sources have other contents; the first is taken"

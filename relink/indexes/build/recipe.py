@@ -106,10 +106,6 @@ class Recipe(msgspec.Struct, frozen=True):
     deny: tuple[Requirement, ...] = ()
     superseded: float = _SUPERSEDED * 86400.0
 
-    def denies(self, name: WheelName) -> bool:
-        """Whether the index must not have a wheel."""
-        return any(covers(requirement, name) for requirement in self.deny)
-
 
 def covers(requirement: Requirement, name: WheelName) -> bool:
     """Whether a requirement names the release of a wheel."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from relink.system.errors import RelinkError, UsageError, raise_if_machine_fault
+from relink.system.safe_open import hash_pieces
 
 # A result whose `until` is null is the one that holds; another one was superseded then, and its file is listed for a while.
 # One that failed holds until the next run begins.
@@ -145,10 +146,7 @@ class Store(contextlib.ExitStack):
             "select digest, target, until is null, allocated, yanked, uploaded from results left join wheels on sha256 = input "
             "where until is null or until > ? order by project, filename, target, digest"
         )
-        digest = hashlib.sha256()
-        for row in self.rows(query, (superseded,)):
-            digest.update(repr(tuple(row)).encode())
-        return digest.hexdigest()
+        return hash_pieces(repr(tuple(row)).encode() for row in self.rows(query, (superseded,))).hex()
 
     def count(self, *statuses: str) -> int:
         """Return how many of the results that hold have one of these statuses."""

@@ -221,11 +221,6 @@ def find_pip(pythons: Iterable[str] = ()) -> list[str]:
     )
 
 
-def find_uv() -> str | None:
-    """Return the path of uv: beside the Python that runs relink, or on PATH."""
-    return shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
-
-
 def run_installer(command: Sequence[str], directory: Path, failed: str) -> str:
     """Run pip or uv in `directory`; on a terminal its progress is seen there, on standard error. It has ended afterwards.
 
@@ -244,7 +239,7 @@ def run_installer(command: Sequence[str], directory: Path, failed: str) -> str:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            pass_fds=held_locks(),
+            pass_fds=tuple(held_locks().values()),
         ) as run:
             try:
                 said, complained = run.communicate()

@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -38,7 +39,6 @@ from relink.indexes.install.installers import (
     copy_to_cache,
     fetch,
     find_by_sha256,
-    find_uv,
     has_pip,
     parse_requirement,
     pin_for_undo,
@@ -524,10 +524,10 @@ def install_exactly(
 
 
 def installer_of(environment: TargetEnvironment) -> list[str]:
-    """Return a command that installs into an environment: its own pip, or uv, or the pip beside relink."""
+    """Return a command that installs into an environment: its own pip, or uv (beside relink or on PATH), or relink's pip."""
     if has_pip(environment.python):
         return [environment.python, "-I", "-m", "pip", "install", "--no-input"]
-    if uv := find_uv():
+    if uv := shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv"):
         return [uv, "pip", "install", f"--python={environment.python}"]
     if has_pip(sys.executable):
         return [sys.executable, "-I", "-m", "pip", f"--python={environment.python}", "install", "--no-input"]

@@ -23,8 +23,6 @@ from relink.runs.relink_wheel import make_report
 from relink.system.errors import NoPlaceError, RelinkError
 from relink.system.progress import Clock
 
-__all__ = ["propose"]
-
 
 def propose(
     wheel: Wheel, target: Target, options: Options, gpus: tuple[RequestedGpu, ...], seen: Tables

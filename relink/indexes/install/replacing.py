@@ -33,7 +33,7 @@ from relink.system.errors import (
     describe_failure,
     raise_if_machine_fault,
 )
-from relink.system.safe_open import open_regular, read_bytes, read_text
+from relink.system.safe_open import hash_pieces, open_regular, read_bytes, read_text
 from relink.system.text import join_truncated
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import parse_wheel_name
@@ -49,12 +49,8 @@ PATIENCE = 10.0
 _MINE = threading.local()
 
 
-def held_locks() -> tuple[int, ...]:
-    """Return the descriptors of this thread's locks; an installer inherits them."""
-    return tuple(_locks().values())
-
-
-def _locks() -> dict[Path, int]:
+def held_locks() -> dict[Path, int]:
+    """Return the descriptors of this thread's locks, by site-packages; an installer inherits them."""
     locks: dict[Path, int] = _MINE.__dict__.setdefault("locks", {})
     return locks
 
@@ -67,7 +63,7 @@ def own(environment: TargetEnvironment) -> Iterator[list[str]]:
     :raises UsageError: another process owns it.
     """
     site = environment.site[0]
-    if site in _locks():
+    if site in held_locks():
         yield []
         return
     with describe_failure(UsageError, f"{site}: cannot be opened"):
@@ -82,14 +78,14 @@ def own(environment: TargetEnvironment) -> Iterator[list[str]]:
                     "wait until that has ended, then do this again"
                 )
             time.sleep(0.05)
-        _locks()[site] = descriptor
+        held_locks()[site] = descriptor
         place, what = site / _PLACE, find_interrupted(environment)
         if place.exists():
             _put_back(environment, place)
         text = f"{what} was being replaced when relink was killed: it is as it was before."
         yield [text] if what else []
     finally:
-        _locks().pop(site, None)
+        held_locks().pop(site, None)
         os.close(descriptor)
 
 
@@ -259,10 +255,7 @@ def _is_member(archive: WheelArchive, name: str, path: str) -> bool:
     """Whether a file has the content of a member; of a script whose first line is written anew nobody can say it."""
     if read_prefix(archive, name, 8) == b"#!python":
         return "/scripts/" in name
-    digest = hashlib.sha256()
-    for chunk in archive.chunks(name):
-        digest.update(chunk)
-    return _digest(path, "sha256") == digest.digest()
+    return _digest(path, "sha256") == hash_pieces(archive.chunks(name))
 
 
 def _digest(path: str, algorithm: str) -> bytes | None:

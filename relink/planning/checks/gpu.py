@@ -92,7 +92,14 @@ def plan_gpus(
             allow_gap=allow_gap,
         )
     )
-    return GpuPlan(planned.block, (*planned.findings, *_other_gpus(gpus, vendor.name, vendor.product)))
+    others = (
+        finding(
+            "RLK401", str(gpu.target), f"the wheel is linked to {vendor.product}, which has no code for {gpu}"
+        )
+        for gpu in gpus
+        if gpu.asked and gpu.vendor != vendor.name
+    )
+    return GpuPlan(planned.block, (*planned.findings, *others))
 
 
 def _find_vendors_wheel(
@@ -105,15 +112,6 @@ def _find_vendors_wheel(
         gone = {name for name in gone if any(re.search(rf"{name}(?![0-9a-z])", entry) for entry in entries)}
         wheel = made_from.wheel
         yield f"the vendor's {wheel.name} {wheel.version} (SHA-256 {wheel.sha256})", tuple(sorted(gone))
-
-
-def _other_gpus(gpus: Iterable[RequestedGpu], name: str, product: str) -> Iterator[Finding]:
-    """Yield RLK401 for each GPU that is asked for and is another vendor's."""
-    for gpu in gpus:
-        if gpu.asked and gpu.vendor != name:
-            yield finding(
-                "RLK401", str(gpu.target), f"the wheel is linked to {product}, which has no code for {gpu}"
-            )
 
 
 def find_changed_code(member: str, changes: Sequence[str]) -> Iterator[Finding]:

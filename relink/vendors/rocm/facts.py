@@ -56,13 +56,10 @@ def rocm_facts() -> _Facts:
             DlopenEntry(row["library"], tuple(row["sonames"]), row["why"]) for row in data.get("dlopen", ())
         ),
         tuple(
-            Component(
-                row["name"],
-                row.get("attribute"),
-                {key: tuple(items) for key, items in row["sonames"].items()},
-                row.get("debian", {}),
-                {family: row[family] for family in ("fedora", "arch") if family in row},
-                newest,
+            msgspec.convert(
+                {"attribute": None, "newest": newest, **row}
+                | {"packages": {family: row[family] for family in ("fedora", "arch") if family in row}},
+                Component,
             )
             for row in data.get("component", ())
         ),
@@ -74,12 +71,8 @@ def rocm_facts() -> _Facts:
             for row in data.get("system_copy", ())
         },
         {
-            row["library"]: OptionalLibrary(
-                row["names"],
-                row["status"],
-                int(row["answer"]),
-                row.get("optional", ""),
-                frozenset(row["functions"]),
+            row["library"]: msgspec.convert(
+                row | {"answer": int(row["answer"]), "why": row.get("optional", "")}, OptionalLibrary
             )
             for row in data.get("stub", ())
         },
@@ -147,9 +140,9 @@ class Owner(msgspec.Struct, frozen=True):
     component: str
     libraries: tuple[str, ...]
     names: tuple[re.Pattern[str], ...]
-    namespaces: frozenset[str]
-    others: frozenset[str]
     complete: bool
+    namespaces: frozenset[str] = frozenset()
+    others: frozenset[str] = frozenset()
 
     def has(self, name: str) -> bool:
         """Whether a symbol's name, mangled or not, is in the namespace of this component."""
@@ -178,17 +171,7 @@ def owners() -> tuple[Owner, ...]:
     :raises UsageError: it is damaged; names FILE:LINE of everything that is wrong.
     """
     data = read_document(shipped_directory("profiles") / "rocm/rocm-names.toml", "rocm/rocm-names", "table")
-    return tuple(
-        Owner(
-            row["component"],
-            tuple(row["libraries"]),
-            tuple(map(re.compile, row["names"])),
-            frozenset(row.get("namespaces", ())),
-            frozenset(row.get("others", ())),
-            row["complete"],
-        )
-        for row in data["owner"]
-    )
+    return msgspec.convert(data["owner"], tuple[Owner, ...], dec_hook=lambda _, text: re.compile(text))
 
 
 def owner_of(name: str) -> Owner | None:

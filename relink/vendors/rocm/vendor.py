@@ -33,7 +33,7 @@ from relink.gpu.amd.file_coverage import LibraryCoverage, intersect, library_cov
 from relink.gpu.amd.findings import Library, check_gpus, display_name, remedies
 from relink.gpu.amd.runtime import RUNTIME_WORDS, Capability, find_runtime
 from relink.gpu.amd.side_files import KERNEL_DIRECTORIES
-from relink.gpu.amd.survey import group_by_runtime, hip_runtime_of, survey
+from relink.gpu.amd.survey import group_by_runtime, read_names, survey
 from relink.gpu.amd.target_id import table
 from relink.gpu.coverage import GpuPlan, Intersection, TargetId
 from relink.loader.seen_files import resolve_inside
@@ -222,7 +222,7 @@ def _health(provider: Provider) -> PrefixHealth:
             unique.setdefault(os.path.realpath(host_path(path, "/")), (name, path))
     runtime = runtime_capability([provider])
     libraries = read_libraries(unique.values(), hip=runtime.hip)
-    groups = group_by_runtime((hip_runtime_of(one.code.path), one.coverage) for one in libraries)
+    groups = group_by_runtime((read_names(one.code.path)[1], one.coverage) for one in libraries)
     return PrefixHealth(
         provider.path,
         release_of(provider),
@@ -303,7 +303,7 @@ def _coherence(prefix: PrefixHealth, group: RuntimeGroup) -> Iterator[Finding]:
                 yield finding("RLK409", prefix.path, message, level="info")
     names = {library.path: display_name(library) for library in group.libraries}
     removed = group.together.removed
-    groups = group_pairs((tuple(names[path] for path, _ in one.by), one.processor) for one in removed)
+    groups = group_pairs((tuple(names[path] for path, _ in by), name) for name, by in removed.items())
     if not groups:
         return
     common = join_with_and(group.together.targets) or "nothing"

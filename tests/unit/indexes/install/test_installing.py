@@ -530,7 +530,7 @@ def test_progress_is_shown(
     def record(quiet: bool) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
         yield (lambda stage: stages.append((quiet, stage))), (lambda _done, _total: None)
 
-    monkeypatch.setattr("relink.cli.terminal.show_progress", record)
+    monkeypatch.setattr("relink.cli.installing.show_progress", record)
     words = ("--prefix", works.prefix, "--python", python_of(venv))
     for command, quiet in ((("install", wheel, "--no-deps", "-q"), True), (("repair", "demo"), False)):
         assert run(*command, *words)[0] == 1
