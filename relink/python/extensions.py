@@ -43,6 +43,9 @@ _SEARCHED, _NAMES = 64 << 20, 5_000
 _IN_CODE: Mapping[str, tuple[str, ...]] = {
     # 1.20 to 1.32: a path that is put together (ProviderSharedLibrary in core/session/provider_bridge_ort.cc).
     "onnxruntime.capi.onnxruntime_pybind11_state": ("libonnxruntime_providers_shared.so",),
+    # certifi.where() is called while they are made.
+    "netCDF4._netCDF4": ("importlib.readers",),
+    "rasterio._env": ("importlib.readers",),
     # 18 and 26: pandas is asked for by an object of pyarrow.lib (pandas-shim.pxi).
     "pyarrow._dataset": ("pandas",),
     # 6.12: libshiboken6 has the sources compiled and compressed (signature_bootstrap.py).

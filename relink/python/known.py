@@ -140,6 +140,14 @@ def _find_library(evaluation: Evaluation, arguments: list[Any], _named: dict[str
     return evaluation.find_soname(name) if isinstance(name, str) else UNKNOWN
 
 
+def _find_beside_caller(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
+    """TensorFlow's resource_loader.get_path_to_datafile: in the directory of the source that calls it."""
+    name, frame = take_argument(arguments, named, 0, "path"), evaluation.state.frame
+    if frame is None or not isinstance(name, str):
+        return UNKNOWN
+    return posixpath.join(posixpath.dirname(frame.module.spec.file), name)
+
+
 def _load_beside(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
     """numpy.ctypeslib.load_library: of a directory, or of that of a file, by a name that needs no ending."""
     name = take_argument(arguments, named, 0, "libname")
@@ -488,6 +496,12 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "rapidfuzz._feature_detector_cpp.supports": _has_instructions,
         "numpy.ctypeslib.load_library": _load_beside,
         "numpy.ctypeslib._ctypeslib.load_library": _load_beside,
+        # C++ opens these two (TF_LoadLibrary).
+        "tensorflow.python.framework.load_library.load_op_library": open_library("tf.load_op_library"),
+        "tensorflow.python.framework.load_library.load_file_system_library": open_library(
+            "tf.load_op_library"
+        ),
+        "tensorflow.python.platform.resource_loader.get_path_to_datafile": _find_beside_caller,
         "torch.cuda.is_available": _has_gpu,
         "builtins.hasattr": _has_attribute,
         "builtins.getattr": _get_attribute,

@@ -246,6 +246,21 @@ def test_the_library_that_numpy_loads(tmp_path: Path, arguments: str, expected: 
     assert opened(read_events(tmp_path, "package"), tmp_path) == [(f"package/{expected}", "certain")]
 
 
+def test_the_operations_that_tensorflow_loads(tmp_path: Path) -> None:
+    """As a package with operations of its own: C++ opens the library, which lies beside the source."""
+    files: dict[str, str | bytes] = {
+        "tensorflow/python/framework/load_library.py": "def load_op_library(library_filename): ...\n",
+        "tensorflow/python/platform/resource_loader.py": "def get_path_to_datafile(path): ...\n",
+        "package/__init__.py": "from package.ops import own\n",
+        "package/ops/own.py": "from tensorflow.python.framework import load_library\n"
+        "from tensorflow.python.platform import resource_loader\n"
+        "load_library.load_op_library(resource_loader.get_path_to_datafile('_own.so'))\n",
+        "package/ops/_own.so": "",
+    }
+    write_files(tmp_path, files)
+    assert opened(read_events(tmp_path, "package"), tmp_path) == [("package/ops/_own.so", "certain")]
+
+
 def test_the_file_that_pkg_resources_names(tmp_path: Path) -> None:
     source = "import ctypes, pkg_resources\nctypes.CDLL(pkg_resources.resource_filename(__name__, 'x.so'))\n"
     files: dict[str, str | bytes] = {
