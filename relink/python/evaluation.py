@@ -565,7 +565,7 @@ class Evaluation(msgspec.Struct):
             module.vain[function.number] = module.vain.get(function.number, 0) + 1
         if function.yields:
             return UNKNOWN if UNKNOWN in yielded or frame.may_have_ended else yielded
-        result = UNKNOWN if frame.may_have_ended else signal[1] if signal else None
+        result = signal[1] if signal else UNKNOWN if frame.may_have_ended else None
         if outer is not None and frame.lost and (result is None or result is False):
             outer.lost = frame.lost  # which the result tells
         return result
