@@ -27,6 +27,7 @@ from relink.python.syntax import UnreadableSourceError, parse_source
 from relink.python.values import (
     LARGEST_VALUE,
     MISSING,
+    PLAIN,
     UNKNOWN,
     Class,
     Deferred,
@@ -70,7 +71,10 @@ _POSIXPATH = "join dirname basename normpath split splitext isabs relpath common
 _STR = "find isdigit join lower lstrip partition removeprefix removesuffix replace rpartition rsplit rstrip split splitlines"
 _STR += " startswith endswith strip upper"
 _SET = "add update discard remove clear copy union difference intersection"
-_TYPES = {f"builtins.{kind.__name__}": kind for kind in (str, int, list, tuple, bool, set)}
+_TYPES: Mapping[str, type] = {
+    **{f"builtins.{kind.__name__}": kind for kind in (str, int, float, bytes, list, tuple, bool, set, dict)},
+    "builtins.type": Class,
+}
 
 
 def known_values(interpreter: Interpreter) -> dict[str, Any]:
@@ -261,8 +265,13 @@ def _is_instance(_evaluation: Evaluation, arguments: list[Any], _named: dict[str
         return any(is_kind(taken.kind, exception_kind(one)) for one in _kinds(arguments))
     if len(arguments) > 1 and arguments[0] is None and isinstance(arguments[1], Class):
         return False
-    kind = _TYPES.get(arguments[1].name) if len(arguments) > 1 and isinstance(arguments[1], Native) else None
-    return UNKNOWN if kind is None or not is_known(arguments[0]) else isinstance(arguments[0], kind)
+    value, *rest = arguments or [UNKNOWN]
+    kinds = [_TYPES.get(one.name) for one in _kinds(arguments) if isinstance(one, Native)] if rest else []
+    if isinstance(value, PLAIN | dict | Function | Class) and kinds:
+        if any(kind is not None and isinstance(value, kind) for kind in kinds):
+            return True
+        return False if all(kinds) and len(kinds) == len(_kinds(arguments)) else UNKNOWN
+    return UNKNOWN
 
 
 def _make_object(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
@@ -514,6 +523,7 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "builtins.iter": _compute(list),
         "builtins.object.__setattr__": _set_attribute,
         "builtins.issubclass": _is_subclass,
+        **dict.fromkeys(("builtins.type", "builtins.float", "builtins.bytes"), lambda *_: UNKNOWN),
         "builtins.eval": _execute,
         "builtins.zip": _compute(lambda *values: [*zip(*values, strict=False)]),
         "builtins.object": lambda *_: Instance(_OBJECT),

@@ -12,7 +12,7 @@ import pytest
 from relink.python.facts_cache import FactsCache
 from relink.python.modules import Disk
 from relink.python.process import PythonProcesses
-from relink.python.values import UNKNOWN
+from relink.python.values import UNKNOWN, Class, Instance, Native
 from tests.support.python_processes import opened, python_of, read_events, write_files
 
 PATHS: list[tuple[str, list[Any], Any]] = [
@@ -54,6 +54,14 @@ OTHERS: list[tuple[str, list[Any], Any]] = [
     ("dict.keys", [{UNKNOWN: UNKNOWN, "a": 1}], ["a"]),
     ("pathlib.Path", ["/a", "b"], PurePosixPath("/a/b")),
     ("os.fspath", [PurePosixPath("/a")], "/a"),
+    ("builtins.isinstance", [["a", UNKNOWN], (Native("builtins.str"),)], False),
+    ("builtins.isinstance", ["a", (Native("builtins.bytes"), Native("builtins.str"))], True),
+    ("builtins.isinstance", ["a", (UNKNOWN, Native("builtins.str"))], True),
+    ("builtins.isinstance", ["a", (UNKNOWN, Native("builtins.list"))], UNKNOWN),
+    ("builtins.isinstance", [[], Native("builtins.type")], False),
+    ("builtins.isinstance", [Class("A", {}, []), Native("builtins.type")], True),
+    ("builtins.isinstance", [Instance(Class("A", {}, [])), Native("builtins.str")], UNKNOWN),
+    ("builtins.isinstance", [UNKNOWN, Native("builtins.str")], UNKNOWN),
 ]
 
 
