@@ -136,7 +136,7 @@ class Evaluation(msgspec.Struct):
         if name in self.refused and kind in _REFUSALS:
             is_absent = kind == "extension" and name in self.disk.absent
             of_import = "ModuleNotFoundError" if is_absent else "ImportError"
-            raised = of_import if by == "import" else _REFUSALS[kind]
+            raised = {"import": of_import, "in_dll": "ValueError"}.get(by, _REFUSALS[kind])
             raise Raised(raised, name, is_certain=True, opening=name)
 
     @contextmanager
@@ -410,6 +410,8 @@ class Evaluation(msgspec.Struct):
                 return owner.names if name == "__dict__" else self._attribute_of_module(owner, name)
             case Instance():
                 return attribute_of(self, owner, name)
+            case Class() if name == "in_dll":
+                return Bound(owner, Native("ctypes.in_dll"))
             case Class():
                 return bind_method(owner, owner.find(name), "classmethod")
             case Function() if name == "register":
@@ -458,7 +460,7 @@ class Evaluation(msgspec.Struct):
             arguments = [function.owner, *arguments]
             if isinstance(function.method, str):
                 if isinstance(function.owner, Instance):
-                    return self.look_up(function.owner, function.method, may_be_constant=False)
+                    return self.look_up(function.owner, function.method)
                 kind = "path" if isinstance(function.owner, PurePosixPath) else type(function.owner).__name__
                 function = Native(f"{kind}.{function.method}")
             else:
@@ -488,7 +490,9 @@ class Evaluation(msgspec.Struct):
             function if isinstance(function, Native) and is_kind(function.name, "BaseException") else UNKNOWN
         )
 
-    def look_up(self, owner: Instance, symbol: str, *, may_be_constant: bool) -> Any:
+    def look_up(
+        self, owner: Instance, symbol: str, by: str = "dlsym", *, may_be_constant: bool = False
+    ) -> Any:
         """Note a dlsym in the library of an object, where it is one.
 
         :param may_be_constant: for cffi it may be one, unless it is called.
@@ -498,7 +502,7 @@ class Evaluation(msgspec.Struct):
         if may_be_constant and isinstance(opened, Opened) and opened.by == "cffi.dlopen":
             return Bound(owner, symbol)
         if isinstance(opened, Opened):
-            self.record("symbol", f"{symbol} of {opened.library}", "dlsym")
+            self.record("symbol", f"{symbol} of {opened.library}", by)
         return UNKNOWN
 
     def call_function(

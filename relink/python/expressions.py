@@ -192,7 +192,7 @@ def item(evaluation: Evaluation, frame: Frame, owner: Any, key: Any) -> Any:
     if owner == Native("sys.modules") and isinstance(key, str):
         return evaluation.modules.get(key, UNKNOWN)
     if isinstance(owner, Instance) and "<opened>" in owner.names and isinstance(key, str):
-        return evaluation.look_up(owner, key, may_be_constant=False)
+        return evaluation.look_up(owner, key)
     if isinstance(owner, Instance) and "ctypes.LibraryLoader" in owner.cls.lines():
         return evaluation.known["ctypes.CDLL"](evaluation, [key], {})
     if (

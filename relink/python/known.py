@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import fnmatch
+import itertools
 import posixpath
 import re
 from collections.abc import Callable, Mapping
@@ -137,6 +138,22 @@ def open_library(by: str, first: int = 0) -> Known:
         return made
 
     return opened
+
+
+def _look_up_function(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    """A prototype of ctypes, which is called with a name and a library, or with a function."""
+    match arguments:
+        case [(str(name), Instance() as library), *_]:
+            return evaluation.look_up(library, name)
+    return UNKNOWN
+
+
+def _look_up_variable(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    """The method in_dll of a type of ctypes."""
+    match arguments:
+        case [_, Instance() as library, str(name)]:
+            return evaluation.look_up(library, name, "in_dll")
+    return UNKNOWN
 
 
 def _find_library(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
@@ -512,6 +529,10 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         ),
         "tensorflow.python.platform.resource_loader.get_path_to_datafile": _find_beside_caller,
         "torch.cuda.is_available": _has_gpu,
+        "ctypes.CFUNCTYPE": lambda *_: Native("ctypes.prototype"),
+        "ctypes.PYFUNCTYPE": lambda *_: Native("ctypes.prototype"),
+        "ctypes.prototype": _look_up_function,
+        "ctypes.in_dll": _look_up_variable,
         "builtins.hasattr": _has_attribute,
         "builtins.getattr": _get_attribute,
         "builtins.setattr": _set_attribute,
@@ -539,6 +560,10 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "builtins.min": _compute(min),
         "builtins.max": _compute(max),
         "builtins.range": _compute(_count),
+        "itertools.chain": _compute(lambda *lists: [*itertools.chain(*lists)]),
+        "itertools.product": _compute(
+            lambda *lists: [*itertools.islice(itertools.product(*lists), LARGEST_VALUE + 1)]
+        ),
         "builtins.reversed": _compute(lambda values: values[::-1]),
         "builtins.enumerate": _compute(lambda values: [*enumerate(values)]),
         "sys.exit": _exit,
@@ -559,7 +584,7 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "os.uname": lambda *_: ("Linux", UNKNOWN, UNKNOWN, UNKNOWN, interpreter.machine),
         "platform.python_implementation": lambda *_: "CPython",
         "sysconfig.get_config_var": _compute(config.get),
-        "struct.calcsize": _compute({"P": 8, "L": 8, "l": 8, "q": 8}.__getitem__),
+        "struct.calcsize": _compute({"P": 8, "L": 8, "l": 8, "q": 8, "i": 4, "I": 4}.__getitem__),
         "pathlib.Path": _compute(PurePosixPath),
         "pathlib.PurePath": _compute(PurePosixPath),
         "re.compile": _compute(lambda pattern: Pattern(pattern)),  # noqa: PLW0108 - no other argument
@@ -583,6 +608,7 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
     for kind in (str, int, bool, list, tuple, set, dict, sorted, len):
         known[f"builtins.{kind.__name__}"] = _compute(kind)
     known["builtins.frozenset"] = known["builtins.set"]
+    known["collections.OrderedDict"] = known["builtins.dict"]
     for name in _STR.split():
         known[f"str.{name}"] = _compute(getattr(str, name))
     for name in ("joinpath", "with_name", "with_suffix", "as_posix"):

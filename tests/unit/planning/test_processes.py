@@ -271,6 +271,13 @@ def test_a_library_that_is_no_module(site: Site, entry: str) -> None:
         ("lib.below", True),
         ("lib._handle", True),
         ("lib.nowhere = 1\nlib.nowhere", True),
+        ("ctypes.c_int.in_dll(lib, 'there')", True),
+        ("ctypes.c_int.in_dll(lib, 'nowhere')", False),
+        ("try:\n    ctypes.c_void_p.in_dll(lib, 'nowhere')\nexcept ValueError:\n    pass", True),
+        ("try:\n    ctypes.c_void_p.in_dll(lib, 'nowhere')\nexcept AttributeError:\n    pass", False),
+        ("ctypes.CFUNCTYPE(ctypes.c_int)(('below', lib))", True),
+        ("ctypes.CFUNCTYPE(ctypes.c_int)(('nowhere', lib))", False),
+        ("ctypes.CFUNCTYPE(None)(print)", True),
     ],
 )
 def test_a_symbol_that_a_source_asks_for(site: Site, asks: str, works: bool) -> None:
