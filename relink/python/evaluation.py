@@ -570,6 +570,8 @@ class Evaluation(msgspec.Struct):
         if function.yields:
             return UNKNOWN if UNKNOWN in yielded or frame.may_have_ended else yielded
         result = signal[1] if signal else UNKNOWN if frame.may_have_ended else None
+        if frame.may_have_ended and any(isinstance(one, Module) for one in items(result) or (result,)):
+            return UNKNOWN  # which may not be imported
         if outer is not None and frame.lost and (result is None or result is False):
             outer.lost = frame.lost  # which the result tells
         return result

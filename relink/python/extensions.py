@@ -34,6 +34,7 @@ _CAPSULE = re.compile(rb"\0([A-Za-z_][\w.]*)\.\w*C_?API(?=\0)")
 # What the modules that cffi makes import (cffi/_cffi_include.h, _cffi_init); no distribution's name leads to it.
 _CFFI = "_cffi_backend"
 _MYPYC = "__mypyc."  # in the name of what has the bodies of a package's modules
+_LIBRARY = re.compile(r"lib(\w+)\.so")
 _NAME = re.compile(rb"\0(\w[\w.]{2,80})(?=\0)")
 _PLAIN_NAME = re.compile(rb"[A-Za-z_][\w.]{2,80}")
 # Bytes that are searched of a section, and names that are taken of an extension.
@@ -109,7 +110,10 @@ class ExtensionImports:
     def _follow_one(
         self, evaluation: Evaluation, module: Module, one: InitImport, words: Collection[str]
     ) -> None:
-        """Follow an import of an extension, and what it takes of the module."""
+        """Follow an import of an extension, and what it takes of the module; or a dlopen of what the loader's cache has."""
+        if (library := _LIBRARY.match(one.names[0])) and (soname := evaluation.find_soname(library[1])):
+            with evaluation.at_least("inferred"):
+                evaluation.record("library", soname, "strings", flags=os.RTLD_NOW, caller=module.spec.file)
         name = self._resolve(module, one)
         if not name:
             return

@@ -2,8 +2,8 @@
 
 From ``PyInit_NAME`` and the functions in the slots of its PyModuleDef (PEP 489, PEP 793) direct calls lead to others. A call of
 PyImport_ImportModule and its like has the name in the register of the first argument: a string's address, or the content of a
-variable that Cython fills with a string. A function that hands on what it is given is such a call itself (``__Pyx_Import``).
-What only other functions name is imported later, or never.
+variable that Cython fills with a string. A function that hands on what it is given is such a call itself (``__Pyx_Import``). A
+dlopen of a library by its name is found in the same way. What only other functions name is imported later, or never.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from relink.python.cython_strings import EVERY, CythonStrings, split_strings
 
 _X86_64 = 62
 _NAME = re.compile(rb"[\w.]{1,200}")  # mypyc's may begin with a digit
-_IMPORTING = re.compile(r"_?PyImport_(Import|GetModuleAttr)|PyCapsule_Import$")
+_IMPORTING = re.compile(r"_?PyImport_(Import|GetModuleAttr)|PyCapsule_Import$|dlopen$")
 _ELSEWHERE = "*"  # a function whose address stands in a variable: Cython has its own of another module, too
 # R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT
 _NAMED = frozenset({1, 6, 7})
@@ -71,9 +71,9 @@ _FUNCTIONS, _DEPTH, _CALLS, _PASSED, _SLOTS, _MOST, _MOST_ROWS = 4000, 40, 5000,
 
 
 class InitImport(msgspec.Struct, frozen=True, array_like=True):
-    """An import.
+    """An import, or a dlopen.
 
-    :ivar names: what may be the module's name, the likeliest first; "" is the package.
+    :ivar names: what may be the module's name, the likeliest first; "" is the package. Of a dlopen what it is given.
     :ivar level: at how many packages above the name begins; -1 where that is not read.
     :ivar taken: names that may be taken of the module.
     """

@@ -398,3 +398,11 @@ def test_what_calls_itself_with_what_is_not_known(tmp_path: Path, given: str, ag
 def test_a_call_of_itself_with_other_values_is_followed(tmp_path: Path) -> None:
     source = "def go(name):\n if name:\n  go(name[1:])\n else:\n  from . import x\ngo('abc')\n"
     assert outcome(tmp_path, source) == [(X, "certain")]
+
+
+def test_a_module_that_may_not_be_imported(tmp_path: Path) -> None:
+    """As pyomo, whose function returns something else where the module is not there yet."""
+    late = "def late(name):\n if unknown:\n  return None, False\n return load(name)\n"
+    load = "def load(name):\n return importlib.import_module(name), True\n"
+    write_files(tmp_path, {"other.py": f"import importlib\n{late}{load}found, _ = late('package.x')\n"})
+    assert outcome(tmp_path, "from other import found\n") == [(X, "conditional")]

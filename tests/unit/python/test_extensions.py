@@ -247,3 +247,18 @@ def test_what_the_code_of_an_extension_does_not_show(tmp_path: Path) -> None:
     assert opened(read_events(tmp_path, "package"), tmp_path) == found
     (tmp_path / "onnxruntime/capi/libonnxruntime_providers_shared.so").unlink()
     assert opened(read_events(tmp_path, "package"), tmp_path) == [found[0], *found[2:]]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_library_that_an_extension_opens_in_c(tmp_path: Path, is_there: bool) -> None:
+    """As Pillow, which goes on without libfribidi: what the loader's cache has is opened, under either name."""
+    source = "void *dlopen(const char *, int);\n"
+    source += 'void *PyInit_x(void) { void *found = dlopen("libfri.so", 1); return found ? found : dlopen("libfri.so.0", 1); }\n'
+    data = cc(source, tmp_path / "x.so", "-O2", "-shared", "-fPIC").read_bytes()
+    write_files(tmp_path, {"package/__init__.py": "from . import x\n", "package/x.so": data})
+    cached = {"fri": "libfri.so.0"} if is_there else {}
+    processes = PythonProcesses(
+        python_of(tmp_path), cache=FactsCache(None), variables={}, find_soname=cached.get
+    )
+    expected = [("package/x.so", "certain"), *([("libfri.so.0", "inferred")] * is_there)]
+    assert [*dict.fromkeys(opened(processes.read_import("package"), tmp_path))] == expected
