@@ -139,7 +139,7 @@ class ImportOutcome(msgspec.Struct, frozen=True):
         for opening in self.failed:
             failure, event = opening.failure, opening.event
             missing = tuple(_below(name, site) for name in opening.missing)
-            subject = event.name.rpartition(" of ")[2] if event.kind == "symbol" else event.name
+            subject = _file_of(event)
             if missing:
                 subject = missing[0]
             elif failure.symbols:
@@ -417,9 +417,10 @@ class EnvironmentProcesses:
         by_name: dict[str, FailedOpening] = {}
         for opening in lost.values():
             # By what people call the thing that is opened: the module, or the library.
-            event = opening.event
-            is_module = event.kind != "library" and event.name.startswith(f"{site}/")
-            name = _module_of(_below(event.name, site)) if is_module else posixpath.basename(event.name)
+            path = _file_of(opening.event)
+            is_module = opening.event.name.startswith(("PyInit_", f"{site}/"))
+            is_module &= opening.event.kind != "library" and path.startswith(f"{site}/")
+            name = _module_of(_below(path, site)) if is_module else posixpath.basename(path)
             by_name[name] = opening
         mapped = process.objects[len(self._plain.objects) :]
         return ImportOutcome(
@@ -506,12 +507,12 @@ def _look_up(process: Process, event: Event) -> FailedOpening | None:
     if process.dlsym(library, symbol, symbol.replace("PyInit_", "PyModExport_")):
         return None
     why = f"{posixpath.basename(library)} has no {symbol}"
-    if symbol.startswith("PyInit_"):
-        # As Python says it.
-        why = (
-            f"{posixpath.basename(library)}: dynamic module does not define module export function ({symbol})"
-        )
     return FailedOpening(event, Failure("refused", refused=why), (), why)
+
+
+def _file_of(event: Event) -> str:
+    """Return the file that an event is about; of a dlsym the library."""
+    return event.name.rpartition(" of ")[2] if event.kind == "symbol" else event.name
 
 
 def _who(event: Event, site: str) -> str:

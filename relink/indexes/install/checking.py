@@ -270,6 +270,11 @@ def check_environment(
                         proposal = propose(wheel, target, repair, gpus, processes.tables)
                         if proposal is not None and (one.mendable or proposal.commands != DOCTOR):
                             proposals.append(proposal)
+                    elif proposes and one.level == "error" and not one.relinked:
+                        from relink.indexes.install.proposing import propose_again  # noqa: PLC0415 - slow to load
+
+                        again = propose_again(environment, one, source.path / source.dist_info)
+                        proposals += [again] if again else []
             except WheelError as error:  # the others can be looked at
                 reason = str(error).partition("; --limit")[0]  # which `relink check` does not have
                 unreadable.append(_unreadable(source.dist_info, reason))

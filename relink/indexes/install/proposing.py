@@ -5,23 +5,48 @@ Nothing is fetched and nothing is changed, so what the vendor's wheel has and th
 
 from __future__ import annotations
 
+import os
 import shlex
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
 from relink.gpu.coverage import RequestedGpu
+from relink.indexes.install.environment import TargetEnvironment
+from relink.indexes.install.installers import has_pip
+from relink.indexes.install.replacing import is_as_recorded
 from relink.loader.tables import Tables
 from relink.loader.target import Target
 from relink.planning.case import Case, open_providers
 from relink.planning.options import Options
 from relink.planning.reading import Wheel
 from relink.planning.wheel_plan import plan_wheel
-from relink.report.check_text import DOCTOR, Proposal
+from relink.report.check_text import DOCTOR, Checked, Proposal
 from relink.report.summary import list_serving_words, verdict
 from relink.runs.relink_wheel import make_report
-from relink.system.errors import NoPlaceError, RelinkError
+from relink.system.errors import NoPlaceError, RelinkError, UsageError
 from relink.system.progress import Clock
+
+
+def propose_again(environment: TargetEnvironment, checked: Checked, dist_info: Path) -> Proposal | None:
+    """Propose to install a distribution again where an error is about a file that is not the one its wheel had, or is gone.
+
+    :param dist_info: its directory.
+    """
+    site = dist_info.parent
+    errors = [found for found in checked.findings if found.level == "error"]
+    with suppress(UsageError):
+        if not all(
+            is_as_recorded(dist_info, os.path.relpath(site / found.subject, site)) for found in errors
+        ):
+            pip = environment.python, "-m", "pip", "install", "--force-reinstall"
+            uv = "uv", "pip", "install", f"--python={environment.python}", "--reinstall"
+            words = pip if has_pip(environment.python) else uv
+            command = shlex.join([*words, "--no-deps", f"{checked.name}=={checked.version}"])
+            return Proposal(canonicalize_name(checked.name), command, (command,))
+    return None
 
 
 def propose(

@@ -258,6 +258,18 @@ def _is_member(archive: WheelArchive, name: str, path: str) -> bool:
     return _digest(path, "sha256") == hash_pieces(archive.chunks(name))
 
 
+def is_as_recorded(dist_info: Path, path: str) -> bool:
+    """Whether a file is the one whose hash RECORD has, or RECORD has none of it.
+
+    :param path: from the site-packages that the distribution lies in.
+    :raises UsageError: RECORD cannot be read.
+    """
+    row = read_rows(dist_info)[1].get(path)
+    if row is None or row.algorithm is None:
+        return True
+    return _digest(str(dist_info.parent / path), row.algorithm) == row.digest
+
+
 def _digest(path: str, algorithm: str) -> bytes | None:
     try:
         with os.fdopen(open_regular(path), "rb") as file:

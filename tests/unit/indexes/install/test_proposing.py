@@ -126,3 +126,34 @@ def test_the_code_of_one_gpu(run: Run, venv: Path, bundle: Path) -> None:
     assert run("check", venv, "--gpu", "gfx1100")[0] == 0
     code, out, _ = run("check", venv, "--gpu", "gfx942")
     assert (code, "gfx942" in out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("damage", "is_recorded"), [("cut", False), ("gone", False), ("other", False), ("none", True)]
+)
+def test_a_file_that_is_not_the_one_of_the_wheel(
+    run: Run, venv: Path, index: Path, tmp_path: Path, damage: str, is_recorded: bool
+) -> None:
+    """To install the package again is advised where RECORD has another hash, and only there."""
+    library = shared(tmp_path / "a.so", "extern int far(void); int near(void){return far();}")
+    good = shared(tmp_path / "b.so", "int near(void){return 1;}")
+    files: dict[str, bytes | Path] = {
+        "one/__init__.py": b"import ctypes, os\nctypes.CDLL(os.path.join(os.path.dirname(__file__), 'a.so'))\n",
+        "one/a.so": library if is_recorded else good,
+    }
+    put(venv, make_wheel(index, files, name="one", tag=TAG))
+    if not is_recorded:
+        assert commands_of(run, venv) == []
+    (file,) = venv.rglob("one/a.so")
+    contents = {"cut": good.read_bytes()[:5000], "other": library.read_bytes()}
+    if damage in contents:
+        file.write_bytes(contents[damage])
+    elif damage == "gone":
+        file.unlink()
+    again = f"uv pip install --python={python_of(venv)} --reinstall --no-deps one==1.0"
+    expected = (
+        ("relink doctor", None)
+        if is_recorded
+        else (again, "it needs the network and changes the environment")
+    )
+    assert commands_of(run, venv) == [expected]
