@@ -88,6 +88,7 @@ class Evaluation(msgspec.Struct):
     :ivar taken_out: the modules that sources have taken out of sys.modules.
     :ivar flags: those of sys.setdlopenflags; `directory`: the current one, once a source has changed it.
     :ivar read_variables: the environment variables that were read so far.
+    :ivar entry_points: those of all distributions, once they have been asked for.
     """
 
     interpreter: Interpreter
@@ -109,6 +110,7 @@ class Evaluation(msgspec.Struct):
     directory: str = NO_DIRECTORY
     state: State = msgspec.field(default_factory=lambda: State(Module("", Spec("", "builtin"))))
     read_variables: list[str] = msgspec.field(default_factory=list)
+    entry_points: list[Instance] | None = None
     _imports: int = 0
     # What handlers have taken that are followed now.
     handling: list[Raised] = msgspec.field(default_factory=list)

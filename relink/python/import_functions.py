@@ -28,6 +28,7 @@ from relink.python.values import (
 
 _LAZY = Instance(Class("importlib.util.LazyLoader", {}, []))
 _LOADER = Class("importlib.machinery.ExtensionFileLoader of a file", {}, [])
+_ENTRY_POINTS_READ = 3_000
 _ENTRY_POINT = Class("importlib.metadata.EntryPoint", {}, [])
 _ENTRY_POINTS = Class("importlib.metadata.EntryPoints", {}, [])
 _DISTRIBUTION = Class("importlib.metadata.Distribution", {}, [])
@@ -213,14 +214,17 @@ def _find_distribution(evaluation: Evaluation, arguments: list[Any], named: dict
 
 def _list_entry_points(evaluation: Evaluation, _arguments: list[Any], named: dict[str, Any]) -> Any:
     """importlib.metadata.entry_points: those of all distributions, or of a group or a name; the first one of a name counts."""
-    found: dict[str, list[Instance]] = {}
-    for site in evaluation.interpreter.site_packages:
-        for entry in evaluation.disk.names(site):
-            stem = canonicalize_name(entry.partition("-")[0])
-            path = f"{site}/{entry}/entry_points.txt"
-            if entry.endswith(".dist-info") and stem not in found and evaluation.disk.exists(path):
-                found[stem] = [*_read_entry_points(str(read_content(evaluation, path)))]
-    return _select_entry_points(evaluation, [[one for each in found.values() for one in each]], named)
+    if evaluation.entry_points is None:
+        found: dict[str, list[Instance]] = {}
+        for site in evaluation.interpreter.site_packages:
+            for entry in evaluation.disk.names(site):
+                stem = canonicalize_name(entry.partition("-")[0])
+                path = f"{site}/{entry}/entry_points.txt"
+                if entry.endswith(".dist-info") and stem not in found and evaluation.disk.exists(path):
+                    found[stem] = [*_read_entry_points(str(read_content(evaluation, path)))]
+        evaluation.entry_points = [one for each in found.values() for one in each]
+    known = evaluation.entry_points
+    return _select_entry_points(evaluation, [known], named) if len(known) < _ENTRY_POINTS_READ else UNKNOWN
 
 
 def _read_entry_points(text: str) -> Iterator[Instance]:

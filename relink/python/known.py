@@ -11,7 +11,7 @@ import fnmatch
 import itertools
 import posixpath
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
@@ -494,6 +494,16 @@ def _count(*arguments: int) -> Any:
     return [*range(*arguments)] if len(range(*arguments)) < LARGEST_VALUE else UNKNOWN
 
 
+def _combine(combine: Callable[..., Iterable[Any]]) -> Known:
+    """Return what makes one list of several, which are not too long together."""
+
+    def combined(*lists: Any) -> Any:
+        is_short = sum(map(len, lists)) <= LARGEST_VALUE
+        return [*itertools.islice(combine(*lists), LARGEST_VALUE + 1)] if is_short else UNKNOWN
+
+    return _compute(combined)
+
+
 def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
     """Return the known functions by their names."""
     suffix = next(iter(interpreter.suffixes), ".so")
@@ -546,7 +556,7 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "builtins.issubclass": _is_subclass,
         **dict.fromkeys(("builtins.type", "builtins.float", "builtins.bytes"), lambda *_: UNKNOWN),
         "builtins.eval": _execute,
-        "builtins.zip": _compute(lambda *values: [*zip(*values, strict=False)]),
+        "builtins.zip": _combine(zip),
         "builtins.object": lambda *_: Instance(_OBJECT),
         "builtins.object.__new__": _make_object,
         "builtins.super": make_super,
@@ -560,10 +570,8 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "builtins.min": _compute(min),
         "builtins.max": _compute(max),
         "builtins.range": _compute(_count),
-        "itertools.chain": _compute(lambda *lists: [*itertools.chain(*lists)]),
-        "itertools.product": _compute(
-            lambda *lists: [*itertools.islice(itertools.product(*lists), LARGEST_VALUE + 1)]
-        ),
+        "itertools.chain": _combine(itertools.chain),
+        "itertools.product": _combine(itertools.product),
         "builtins.reversed": _compute(lambda values: values[::-1]),
         "builtins.enumerate": _compute(lambda values: [*enumerate(values)]),
         "sys.exit": _exit,

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import count
 from typing import Any, TypeVar
 
 import msgspec
@@ -30,6 +31,7 @@ from relink.python.values import Module, Raised
 _T = TypeVar("_T")
 # Bytes of the stack on which sources are followed, and frames of Python on it: an import inside of imports takes a dozen frames.
 _STACK, _FRAMES = 512 << 20, 20_000
+_READS_OF_MAPS = 50  # each simulates all dlopens so far
 # Lines of .pth files that are executed (site.addpackage).
 _EXECUTED = (b"import ", b"import\t")
 
@@ -103,10 +105,14 @@ class PythonProcesses:
                 required=planned.required,
                 refused=refused,
             )
-            # A module is followed once: what counts is what it has done itself, in whichever process.
-            evaluation.list_mapped = lambda: list_mapped(
-                _in_order(evaluation.state.module, evaluation.modules)
-            )
+            reads = count()
+
+            def list_noted() -> list[str] | None:
+                # A module is followed once: what counts is what it has done itself, in whichever process.
+                done = _in_order(evaluation.state.module, evaluation.modules)
+                return list_mapped(done) if next(reads) < _READS_OF_MAPS else None
+
+            evaluation.list_mapped = list_noted
             return evaluation
 
         self._start_evaluation = start_evaluation

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 
+from relink.python.events import Event
 from relink.python.facts_cache import FactsCache
 from relink.python.process import PythonProcesses
 from relink.python.values import UNKNOWN
-from tests.support.python_processes import python_of, read_events, write_files
+from tests.support.python_processes import opened, python_of, read_events, write_files
 from tests.unit.python.test_evaluation import OPEN, X, outcome
 
 
@@ -97,3 +99,23 @@ def test_what_a_source_reads_decides_what_it_loads(tmp_path: Path, way: str) -> 
 def test_a_file_that_is_not_there_ends_the_import(tmp_path: Path) -> None:
     assert outcome(tmp_path, OPEN + "open(here + '/absent')\nfrom . import x\n") == []
     assert read_events(tmp_path, "package").failure == f"FileNotFoundError: {tmp_path}/package/absent"
+
+
+def test_what_a_process_has_mapped_is_listed_a_few_times(tmp_path: Path) -> None:
+    """Each time all dlopens so far are simulated: a source may ask without end."""
+    asked: list[int] = []
+
+    def list_mapped(events: Iterable[Event]) -> list[str]:
+        asked.append(len([*events]))
+        return ["/lib/libone.so"]
+
+    ask = "open('/proc/self/maps').read()"
+    source = OPEN + f"if 'libone.so' in {ask} and 'libtwo.so' not in {ask}:\n from . import x\n"
+    write_files(
+        tmp_path, {"package/__init__.py": source + f"for _ in range(200):\n {ask}\n", "package/x.so": ""}
+    )
+    processes = PythonProcesses(
+        python_of(tmp_path), cache=FactsCache(None), variables={}, list_mapped=list_mapped
+    )
+    assert opened(processes.read_import("package"), tmp_path) == [(X, "certain")]
+    assert len(asked) == 50

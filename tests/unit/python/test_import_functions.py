@@ -73,3 +73,12 @@ def test_a_module_that_is_loaded_when_it_is_asked(tmp_path: Path, lazy: bool) ->
     source += "spec.loader = importlib.util.LazyLoader(spec.loader)\n" * lazy
     source += "module = importlib.util.module_from_spec(spec)\nspec.loader.exec_module(module)\n"
     assert outcome(tmp_path, source) == ([] if lazy else [(X, "certain")])
+
+
+def test_more_entry_points_than_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "a-1.dist-info").mkdir()
+    lines = "".join(f"a{number} = package.x\n" for number in range(3_000))
+    (tmp_path / "a-1.dist-info/entry_points.txt").write_text(f"[p.plugins]\n{lines}")
+    write_files(tmp_path, {"importlib/metadata.py": "def entry_points(**params): ...\n"})
+    source = ENTRY_POINTS + "for one in entry_points(group='p.plugins'):\n one.load()\n"
+    assert outcome(tmp_path, source) == []

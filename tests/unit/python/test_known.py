@@ -39,6 +39,7 @@ OTHERS: list[tuple[str, list[Any], Any]] = [
     ("builtins.range", [3], [0, 1, 2]),
     ("builtins.range", [1 << 40], UNKNOWN),
     ("itertools.product", [["a", "b"], ["c"]], [("a", "c"), ("b", "c")]),
+    ("itertools.product", [[1] * 900] * 3, UNKNOWN),
     ("itertools.product", [[1] * 9_000] * 3, UNKNOWN),
     ("itertools.chain", [["a"], ("b",)], ["a", "b"]),
     ("builtins.any", [[UNKNOWN, True]], True),
