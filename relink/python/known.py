@@ -161,6 +161,13 @@ def _find_library(evaluation: Evaluation, arguments: list[Any], _named: dict[str
     return evaluation.find_soname(name) if isinstance(name, str) else UNKNOWN
 
 
+def _ask_for_pandas(evaluation: Evaluation, _arguments: list[Any], _named: dict[str, Any]) -> Any:
+    """What pyarrow makes of an object of Python may be one of pandas (_PandasAPIShim in pandas-shim.pxi)."""
+    with suppress(Raised), evaluation.at_least("guarded", frozenset({"ImportError"})):
+        evaluation.import_module("pandas")
+    return UNKNOWN
+
+
 def _find_beside_caller(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
     """TensorFlow's resource_loader.get_path_to_datafile: in the directory of the source that calls it."""
     name, frame = take_argument(arguments, named, 0, "path"), evaluation.state.frame
@@ -538,6 +545,7 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
             "tf.load_op_library"
         ),
         "tensorflow.python.platform.resource_loader.get_path_to_datafile": _find_beside_caller,
+        **dict.fromkeys(("pyarrow.lib.array", "pyarrow.lib.scalar"), _ask_for_pandas),
         "torch.cuda.is_available": _has_gpu,
         "ctypes.CFUNCTYPE": lambda *_: Native("ctypes.prototype"),
         "ctypes.PYFUNCTYPE": lambda *_: Native("ctypes.prototype"),

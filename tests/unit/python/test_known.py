@@ -258,6 +258,20 @@ def test_the_library_that_numpy_loads(tmp_path: Path, arguments: str, expected: 
     assert opened(read_events(tmp_path, "package"), tmp_path) == [(f"package/{expected}", "certain")]
 
 
+def test_what_pyarrow_makes_asks_for_pandas(tmp_path: Path) -> None:
+    files = {
+        "pyarrow/__init__.py": "from pyarrow.lib import scalar\n",
+        "pyarrow/lib.so": "",
+        "pandas.so": "",
+        "package/__init__.py": "import pyarrow as pa\nONE = pa.scalar(1)\n",
+    }
+    write_files(tmp_path, files)
+    found = [("pyarrow/lib.so", "certain"), ("pandas.so", "guarded")]
+    assert opened(read_events(tmp_path, "package"), tmp_path) == found
+    (tmp_path / "pandas.so").unlink()
+    assert opened(read_events(tmp_path, "package"), tmp_path) == found[:1]
+
+
 def test_the_operations_that_tensorflow_loads(tmp_path: Path) -> None:
     """As a package with operations of its own: C++ opens the library, which lies beside the source."""
     files: dict[str, str | bytes] = {
