@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from operator import attrgetter
 from typing import Final, TypeAlias
@@ -89,10 +89,16 @@ class Columns(msgspec.Struct, frozen=True):
         )
 
 
-def symbol_columns(memory: Memory) -> tuple[Columns, list[int]]:
-    """Return the symbol table, and the order in which ld.so meets the symbols: indices, or nothing for the table's own order."""
-    relocated = _relocated(memory)
+def symbol_columns(memory: Memory, hashes: Collection[int] = ()) -> tuple[Columns, list[int] | None]:
+    """Return the symbol table, and the order in which ld.so meets those that are read; None: the table's own order, all of it."""
+    table = memory.dynamic.get(c.DT_GNU_HASH) if hashes else None
+    relocated = _relocated(memory) if table is None else set[int]()
     count, flags, order = _extent(memory, lambda: relocated)
+    if table is not None:
+        number, first, bloom, _ = (*memory.words(table, 4), 0, 0, 0, 0)[:4]
+        start = table + 16 + bloom * (8 if memory.wide else 4) + 4 * number
+        chains = memory.words(start, max(0, count - first))
+        order = [place for place, word in enumerate(chains, first) if word in hashes]
     shift = 32 if memory.wide else 8
     kinds = {
         _R_STATIC_TLS.get(memory.machine): STATIC_TLS,
@@ -102,7 +108,7 @@ def symbol_columns(memory: Memory) -> tuple[Columns, list[int]]:
         if info >> shift < count:
             flags[info >> shift] |= RELOCATED | (kinds.get(info & 0xFFFFFFFF, 0) if memory.wide else 0)
     data = memory.read(memory.dynamic[c.DT_SYMTAB], count * _entry_size(memory))
-    return columns_of(memory, data, bytes(flags)), order
+    return columns_of(memory, data, bytes(flags)), order if order or table is not None else None
 
 
 def count_symbols(memory: Memory) -> int:
@@ -417,16 +423,18 @@ MOST_STRINGS: Final = 16 << 20
 _Records: TypeAlias = Mapping[int, tuple[str, str | None]]
 
 
-def read_symbols(buffer: Buffer) -> SymbolTable:
+def read_symbols(buffer: Buffer, hashes: Collection[int] = ()) -> SymbolTable:
     """Read the dynamic symbols of the ELF file in `buffer` (the whole file, 32 or 64 bits, either byte order).
 
     A file without a dynamic segment has an empty table. Time and memory are linear in the size of the tables,
     whatever they say.
 
+    :param hashes: only exports of names with these (:func:`relink.elf.symbols.hash_names`) are asked for: of a file with
+        DT_GNU_HASH, which has the hash of each, the others are left out, and relocations are not read.
     :raises ElfError: this is not ELF, or its program headers lie outside of it.
     """
     with open_memory(buffer) as memory:
-        return _read(memory)
+        return _read(memory, hashes)
 
 
 def read_version_needs(buffer: Buffer) -> tuple[VersionNeed, ...]:
@@ -449,7 +457,7 @@ def read_version_defs(buffer: Buffer) -> tuple[VersionDef, ...]:
         return version_defs(memory, Strings(memory, MOST_STRINGS))
 
 
-def _read(memory: Memory) -> SymbolTable:
+def _read(memory: Memory, hashes: Collection[int]) -> SymbolTable:
     dynamic = memory.dynamic
     if not dynamic.get(c.DT_SYMTAB) or not dynamic.get(c.DT_STRTAB):
         if dynamic:
@@ -459,7 +467,7 @@ def _read(memory: Memory) -> SymbolTable:
     verneeds = version_needs(memory, strings)
     verdefs = version_defs(memory, strings)
     records, highest = _records(verneeds, verdefs)
-    symbols, order = symbol_columns(memory)
+    symbols, order = symbol_columns(memory, hashes)
     address = dynamic.get(c.DT_VERSYM, 0)
     versyms = memory.words(address, len(symbols), "H") if address else array("H")
     has_versym = bool(versyms)
@@ -476,7 +484,7 @@ def _read(memory: Memory) -> SymbolTable:
     versyms.extend([1] * (len(symbols) - len(versyms)))
     copied = _copied(memory)
     symbolic = c.DT_SYMBOLIC in dynamic or bool(dynamic.get(c.DT_FLAGS, 0) & c.DF_SYMBOLIC)
-    if order:
+    if order is not None:
         symbols = symbols.select(order)
         versyms = array("H", map(versyms.__getitem__, order))
         copied = {position for position, i in enumerate(order) if i in copied}

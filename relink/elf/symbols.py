@@ -6,7 +6,7 @@ The rules are glibc's: ``elf/dl-lookup.c`` (`check_match`, `do_lookup_x`). :mod:
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
@@ -177,3 +177,12 @@ def elf_hash(name: str) -> int:
         value = (value << 4) + byte
         value = (value ^ (value >> 24 & 0xF0)) & 0x0FFFFFFF
     return value
+
+
+def hash_names(names: Iterable[str]) -> frozenset[int]:
+    """Return the hashes of names as DT_GNU_HASH has them (elf/dl-lookup.c, dl_new_hash), with the lowest bit and without."""
+    texts = (name.encode("utf-8", "surrogateescape") for name in names)
+    values = [
+        functools.reduce(lambda last, byte: last * 33 + byte & 0xFFFFFFFF, text, 5381) for text in texts
+    ]
+    return frozenset(number for value in values for number in (value | 1, value & ~1))

@@ -270,11 +270,11 @@ def _may_be_interposed(table: SymbolTable, name: str, version: str | None) -> bo
     )
 
 
-def read_table(files: Files, path: str) -> SymbolTable:
-    """Read the symbols of a file on disk; that of a file that cannot be read is empty."""
+def read_table(files: Files, path: str, hashes: Collection[int] = ()) -> SymbolTable:
+    """Read the symbols of a file on disk as :func:`read_symbols` does; that of a file that cannot be read is empty."""
     try:
         with map_file(files.host(path)) as buffer:
-            return read_symbols(buffer)
+            return read_symbols(buffer, hashes)
     except (OSError, ElfError):
         return SymbolTable()
 

@@ -1,7 +1,7 @@
 """A container that allows no namespaces: a system call filter that refuses them, as Docker's default one does, then a program.
 
 Run as ``python container.py WORDS -- COMMAND``. Words: ``namespaces`` refuses unshare, setns, mount and clone with CLONE_NEWUSER;
-``landlock`` and ``seccomp`` refuse those as well. It stands for kernels without them, too.
+``landlock`` and ``seccomp`` refuse those as well, ``siblings`` clone with CLONE_PARENT. It stands for kernels without them, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CALLS = {
 }
 _LOAD, _EQUAL, _SET, _RETURN = 0x20, 0x15, 0x45, 0x06
 _EPERM, _ENOSYS = 0x50001, 0x50026
-_CLONE_NEWUSER, _PR_SET_SECCOMP = 0x10000000, 22
+_CLONE_NEWUSER, _CLONE_PARENT, _PR_SET_SECCOMP = 0x10000000, 0x8000, 22
 
 
 def program(words: list[str]) -> bytes:
@@ -60,6 +60,8 @@ def program(words: list[str]) -> bytes:
         refuse(442)  # mount_setattr
         refuse(calls["clone3"], _ENOSYS)
         refuse_if(calls["clone"], (_SET, _CLONE_NEWUSER))
+    if "siblings" in words:
+        refuse_if(calls["clone"], (_SET, _CLONE_PARENT))
     if "landlock" in words:
         for number in (444, 445, 446):
             refuse(number, _ENOSYS)

@@ -9,6 +9,7 @@ import functools
 import os
 import subprocess
 import sys
+from collections.abc import Collection
 from typing import Any
 
 from relink.elf.symbols import SymbolTable
@@ -53,10 +54,10 @@ def read_once() -> None:
     """Ask the system's loader once, and read its cache and the symbols of each library once, as long as this process runs."""
     known: dict[object, SymbolTable] = {}
 
-    def read_table(files: Files, path: str) -> SymbolTable:
-        identity = _identity(path) if files.root == "/" else None
+    def read_table(files: Files, path: str, hashes: Collection[int] = ()) -> SymbolTable:
+        identity = _identity(path) if files.root == "/" and not hashes else None
         if identity is None:
-            return _read_table(files, path)
+            return _read_table(files, path, hashes)
         if identity not in known:
             known[identity] = _read_table(files, path)
         return known[identity]

@@ -28,7 +28,7 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from relink.elf.edit import VersionEdit
-from relink.elf.symbols import Export, Import, SymbolTable, VersionNeed, VersionRequirement, match
+from relink.elf.symbols import Export, Import, SymbolTable, VersionNeed, VersionRequirement, hash_names, match
 from relink.loader.binding import Unbound, bind
 from relink.loader.loading import RootRefusedError, trace
 from relink.loader.search import Environment
@@ -564,7 +564,7 @@ def is_of_python(imported: Unbound) -> bool:
 def find_suppliers(
     context: ResolveContext, members: Mapping[str, SymbolTable], names: AbstractSet[str]
 ) -> Suppliers:
-    """Find the members of the wheel and the libraries of the providers that export some names; reads all of them."""
+    """Find the members of the wheel and the libraries of the providers that export some names; looks at all of them."""
     if not names:
         return Suppliers(Exporters({}), Exporters({}))
 
@@ -572,6 +572,7 @@ def find_suppliers(
         # Only the names that are looked for are kept: the tables of all libraries of a prefix are much larger.
         return {name: table.exports[name] for name in table.exports.keys() & names}
 
+    hashes = hash_names(names)
     of_libraries: dict[str, Mapping[str, Collection[Export]]] = {}
     sources: dict[str, str] = {}
     needed: dict[str, Sequence[str]] = {}
@@ -588,6 +589,6 @@ def find_suppliers(
             if own not in sources:
                 sources[own] = provider.named
                 needed[own] = opened.image.needed
-                of_libraries[own] = exported(read_table(context.files, paths[0]))
+                of_libraries[own] = exported(read_table(context.files, paths[0], hashes))
     of_members = {member: exported(table) for member, table in members.items()}
     return Suppliers(Exporters(of_members), Exporters(of_libraries), sources, needed)

@@ -96,6 +96,12 @@ class DlopenKnowledge:
             sources = self._sources[file] = self._find(caller)
         return sources
 
+    def may_open(self, member: str) -> bool:
+        """Whether anything says that a member dlopens a library."""
+        context, image = self.context, self.context.images[member]
+        known = context.vendor.libraries.dlopens_of(image.soname or "", ())
+        return any((known, image.dlopen_notes, context.opens.get(member), context.profile.dlopens(member)))
+
     def _find(self, caller: LoadedObject) -> dict[str, DlopenSource]:
         context, own = self.context, caller.image.soname or caller.name
         stubs = context.added.values()

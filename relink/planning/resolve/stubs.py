@@ -82,15 +82,14 @@ def plan_stubs(context: ResolveContext, wanted: Sequence[str], distribution: str
     by_soname: dict[str, _StubImports] = {}
     missed: set[str] = set()
     tables, every = context.open_tables(), AUTO in wanted
-    for member in context.images:
+    for member, image in context.images.items():
+        names = [name for name in image.needed if name in wanted or (every and context.is_optional(name))]
+        if not names:
+            continue
         outcome = find_strategy(context, member)
-        missing = {
-            issue.edge.soname
-            for issue in outcome.issues
-            if issue.kind == "missing" and issue.edge.requester == outcome.root
-        }
-        missed |= missing
-        asked = [name for name in missing if name in wanted or (every and context.is_optional(name))]
+        issues = (issue for issue in outcome.issues if issue.kind == "missing")
+        missing = {issue.edge.soname for issue in issues if issue.edge.requester == outcome.root}
+        missed.update(asked := missing.intersection(names))
         if not asked:
             continue
         table = context.tables[member]
@@ -290,9 +289,9 @@ def plan_forwarders(context: ResolveContext, wanted: Sequence[str], distribution
 
 
 def _follow(context: ResolveContext, members: Iterable[str]) -> _Openers:
-    """Load members as they will be, with what the objects in their closures open."""
+    """Load members that may open something, as they will be, with what the objects in their closures open."""
     knowledge = DlopenKnowledge(context, context.open_tables())
-    outcomes = {member: find_strategy(context, member) for member in members}
+    outcomes = {member: find_strategy(context, member) for member in filter(knowledge.may_open, members)}
     return {member: (outcome.root, knowledge.follow(member, outcome)) for member, outcome in outcomes.items()}
 
 
@@ -426,15 +425,16 @@ def _find_lacking(context: ResolveContext, named: set[str], *, every: bool) -> d
     sonames = {text.partition(":")[0] for text in named}
     lacking: dict[str, _Lacking] = {}
     tables = context.open_tables()
-    for member in context.images:
+    for member, image in context.images.items():
+        names = [name for name in image.needed if name in sonames or (every and context.is_optional(name))]
+        if not names:
+            continue
         outcome = find_strategy(context, member)
         closure = outcome.closure
         served = {
             edge.soname: closure.objects[edge.target].path
             for edge in closure.edges
-            if edge.requester == outcome.root
-            and edge.target is not None
-            and (edge.soname in sonames or (every and context.is_optional(edge.soname)))
+            if edge.requester == outcome.root and edge.target is not None and edge.soname in names
         }
         if not served:
             continue

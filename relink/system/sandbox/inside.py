@@ -1,14 +1,16 @@
 """The child process: it gives up what the program must not have, and then executes the program.
 
 It is started by :mod:`relink.system.sandbox` as a Python without site packages, so it imports the standard library only, and
-little of that: the imports are part of the time of each start. Numbers are those of x86_64 and aarch64, which are
-the same here.
+little of that: the imports are part of the time of a start. Starting Python takes ten times as long as all the rest, so one
+process (:func:`serve`) makes the others, but for bubblewrap. Numbers are those of x86_64 and aarch64, which are the same here.
 """
 
 from __future__ import annotations
 
+import _socket
 import ctypes
 import errno
+import marshal
 import os
 import struct
 
@@ -31,6 +33,7 @@ _libc.syscall.restype = ctypes.c_long
 
 _MOUNT_SETATTR, _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 442, 444, 445, 446
 _EXECVE = {"x86_64": 59, "aarch64": 221}
+_CLONE, _CLONE_PARENT, _SIGCHLD = {"x86_64": 56, "aarch64": 220}, 0x8000, 17
 _AT_FDCWD = -100
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 24, 38
 _PR_SET_SECCOMP, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 22, 47, 4
@@ -48,16 +51,39 @@ _CHANGING = {1: _WRITE_FILE | sum(1 << bit for bit in range(4, 13)), 2: 1 << 13,
 _NET_BIND_CONNECT, _SCOPE_SOCKET_SIGNAL = 3, 3
 
 
-def main(request: dict[str, Any]) -> NoReturn:
-    """Carry out a request of :mod:`relink.system.sandbox`; does not return."""
+def main(descriptor: int) -> NoReturn:
+    """Carry out a request of :mod:`relink.system.sandbox`, which is read from a descriptor; does not return."""
     try:
-        _enter(request)
+        with open(descriptor, "rb") as file:
+            _enter(marshal.loads(file.read()))  # noqa: S302 (relink wrote it)
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
         os.write(2, f"{REFUSED}{what}\n".encode(errors="surrogateescape"))
     except RuntimeError as error:
         os.write(2, f"{REFUSED}{error}\n".encode())
     os._exit(FAILED)
+
+
+def serve(descriptor: int) -> NoReturn:
+    """Carry out each request that comes over a socket in a new process, a child of relink itself (clone(2), CLONE_PARENT).
+
+    A message has descriptors: of the request, output, errors. The answer is the id. A helper that can make none is the process.
+    """
+    os.set_inheritable(descriptor, False)
+    socket, number = _socket.socket(fileno=descriptor), _CLONE.get(os.uname().machine, -1)
+    while control := socket.recvmsg(1, _socket.CMSG_SPACE(12), _socket.MSG_CMSG_CLOEXEC)[1]:
+        asked, output, errors = struct.unpack("=3i", control[0][2])
+        made = _syscall(number, _CLONE_PARENT | _SIGCHLD, 0, 0, 0, 0)
+        if made <= 0:
+            if made == 0:
+                os.setsid()
+            os.dup2(output, 1)
+            os.dup2(errors, 2)
+            socket.send(struct.pack("=i", os.getpid()))
+            main(asked)
+        for stream in (asked, output, errors):
+            os.close(stream)
+    os._exit(0)
 
 
 def _enter(request: dict[str, Any]) -> None:

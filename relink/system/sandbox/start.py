@@ -12,14 +12,15 @@ arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h (aa
 
 from __future__ import annotations
 
+import errno
 import functools
-import importlib.util
 import marshal
 import os
 import resource
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -27,7 +28,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -194,18 +195,11 @@ write any, and ``limits`` restricts nothing but resources."""
 
 
 ENFORCED: Final = KINDS[:3]
+_TIMEOUT = 20.0  # seconds for a probe, and for making a process; these take 0.03 and 0.003
+_STREAMS: dict[str, Any] = {"cwd": "/", "stdin": subprocess.DEVNULL, "errors": "surrogateescape"}
+_STREAMS |= {**dict.fromkeys(("stdout", "stderr"), subprocess.PIPE), "start_new_session": True}
 _MIB = 1 << 20
-# The child reads its own code and the request from a descriptor: a request may be longer than arguments can be.
-_CHILD = (
-    "import marshal,sys\n"
-    "file=open(int(sys.argv[1]),'rb')\n"
-    "code=marshal.load(file)\n"
-    "request=marshal.load(file)\n"
-    "file.close()\n"
-    "names={'__name__':'inside'}\n"
-    "exec(code,names)\n"
-    "names['main'](request)\n"
-)
+_helpers = threading.local()
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -263,7 +257,7 @@ class Sandbox(msgspec.Struct, frozen=True):
         :raises OSError: no process can be started.
         """
         if self.kind == "off" and root is None:
-            return _popen(command, environment)
+            return subprocess.Popen(command, env=environment, **_STREAMS)
         key = secrets.randbits(64)
         filtered = native and self.kind not in ("limits", "off")
         real_path = os.fsencode(os.path.realpath(writable)) if writable else None
@@ -292,7 +286,6 @@ class Sandbox(msgspec.Struct, frozen=True):
         }
         end, begin = os.pipe()
         with open(end, "rb") as reading, open(begin, "wb", buffering=0) as writing:
-            start = [sys.executable, "-I", "-S", "-c", _CHILD, str(end)]
             if self.kind == "bubblewrap":
                 if (program := shutil.which("bwrap")) is None:
                     raise FileNotFoundError(2, "there is no bwrap")
@@ -300,44 +293,65 @@ class Sandbox(msgspec.Struct, frozen=True):
                 capability = ["--cap-add", "CAP_SYS_CHROOT"] if root is not None else []
                 start = [
                     *(program, "--unshare-all", "--ro-bind", "/", "/", *bind),
-                    *("--die-with-parent", "--new-session", "--cap-drop", "ALL", *capability, "--", *start),
+                    *("--die-with-parent", "--new-session", "--cap-drop", "ALL", *capability, "--"),
+                    *_child("main", end),
                 ]
-            process = _popen(start, make_child_environment(), end)
+                process = subprocess.Popen(start, env=make_child_environment(), pass_fds=(end,), **_STREAMS)
+            else:
+                process = _Made(command, env=environment, pass_fds=(end,), **_STREAMS)
             reading.close()
             # The child has ended, and has written why to standard error.
             with suppress(BrokenPipeError):
-                writing.write(_code() + marshal.dumps(request))
+                writing.write(marshal.dumps(request))
         return process
+
+
+def _child(function: str, descriptor: int) -> list[str]:
+    """Return a Python that calls a function of :mod:`relink.system.sandbox.inside`, the only module of relink that it imports."""
+    place = os.path.dirname(os.path.abspath(__file__))
+    code = f"import sys; sys.path.append({place!r}); import inside; inside.{function}({descriptor})"
+    return [sys.executable, "-I", "-S", "-B", "-c", code]
+
+
+class _Helper:
+    """The process that makes those of one thread, with which they end (:func:`relink.system.sandbox.inside.serve`)."""
+
+    def __init__(self) -> None:
+        self.socket, other = socket.socketpair()
+        self.socket.settimeout(_TIMEOUT)
+        with other:
+            end = other.fileno()
+            child, environment = _child("serve", end), make_child_environment()
+            self.process = subprocess.Popen(child, env=environment, pass_fds=(end,), **_STREAMS)
+
+    def __del__(self) -> None:
+        self.socket.close()
+        if "process" in vars(self):
+            self.process.communicate()
+
+
+class _Made(subprocess.Popen[str]):
+    """A process that the helper of the thread makes; as it is a child of relink, subprocess waits for it as for its own."""
+
+    def _execute_child(self, *arguments: Any) -> None:
+        sys.audit("subprocess.Popen", arguments[0][0], arguments[0], *arguments[5:7])
+        helper: _Helper = vars(_helpers).pop("one", None) or _Helper()  # not used again if it fails
+        # pass_fds has the request; p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite.
+        (request,), pipes = arguments[4], arguments[10:16]
+        socket.send_fds(helper.socket, [b"\0"], [request, pipes[3], pipes[5]])
+        self.pid = int.from_bytes(helper.socket.recv(4), sys.byteorder)
+        if not self.pid:
+            raise OSError(errno.EPIPE, "what starts programs in the sandbox has ended")
+        if self.pid == helper.process.pid:
+            helper.process.returncode = 0
+        else:
+            _helpers.one = helper
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
 
 OFF: Final = Sandbox("off")
 """No sandbox: the program runs as the user, with all that the user may do."""
-
-
-def _popen(
-    command: Sequence[str], environment: Mapping[str, str], *descriptors: int
-) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command,
-        env=environment,
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="surrogateescape",
-        start_new_session=True,
-        pass_fds=descriptors,
-    )
-
-
-@functools.cache
-def _code() -> bytes:
-    """Return the compiled module that runs in the child; Python's importer reads it from __pycache__ if it is there."""
-    name = "relink.system.sandbox.inside"
-    spec = importlib.util.find_spec(name)
-    code = spec.loader.get_code(name) if spec and spec.loader and hasattr(spec.loader, "get_code") else None
-    return marshal.dumps(code)
 
 
 def stop(process: subprocess.Popen[str]) -> None:
@@ -365,10 +379,6 @@ def status_of(sandbox: Sandbox, status: int) -> int:
 
 MODES: Final = ("auto", "require", "off")
 """The values of ``--sandbox``: the best kind that works here; only one that the kernel enforces; none."""
-
-
-# Seconds for a probe; it takes 0.03.
-_TIMEOUT = 20.0
 
 
 _probe_lock = threading.Lock()

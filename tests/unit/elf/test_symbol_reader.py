@@ -20,7 +20,7 @@ from relink.elf.edit import ElfEdit
 from relink.elf.image import read_image
 from relink.elf.symbol_reader import read_symbols as read_table
 from relink.elf.symbol_reader import read_version_defs
-from relink.elf.symbols import Export, SymbolTable, VersionNeed, VersionRequirement, match
+from relink.elf.symbols import Export, SymbolTable, VersionNeed, VersionRequirement, hash_names, match
 from relink.system.errors import ElfError
 from tests.support.amount import amount
 from tests.support.cc import cc, shared
@@ -221,6 +221,25 @@ def test_kinds_of_symbols_under_each_hash_style(tmp_path: Path, style: str) -> N
     assert {e.index for exports in table.exports.values() for e in exports} == {1}
     assert not table.has_versym
     assert not table.verdefs
+
+
+@pytest.mark.parametrize("style", ["sysv", "gnu", "both"])
+@pytest.mark.parametrize("name", ["plain", "picked", "single", "outside", "inside", "nowhere"])
+def test_exports_of_some_names_alone(tmp_path: Path, style: str, name: str) -> None:
+    path = shared(tmp_path / "libkinds.so", SOURCE, flags=[f"-Wl,--hash-style={style}"])
+    whole, some = read(path).exports, read_table(path.read_bytes(), hash_names([name])).exports
+    assert some.get(name) == whole.get(name)
+    assert some.keys() <= ({name} if style != "sysv" else whole.keys())
+
+
+@pytest.mark.parametrize(("wide", "endian"), [(True, "<"), (True, ">"), (False, "<"), (False, ">")])
+@pytest.mark.parametrize("words", [{}, {("gnu", 4): 1 << 31}, {("gnu", 8): 1 << 31}])
+def test_exports_of_some_names_in_every_width(
+    wide: bool, endian: str, words: dict[tuple[str, int], int]
+) -> None:
+    data = Handmade(wide, endian, words=words).build()
+    found = read_table(data, frozenset({0x10, 0x11})).exports
+    assert found == ({} if words else read_symbols(data).exports)
 
 
 def test_no_symbols_at_all(tmp_path: Path) -> None:

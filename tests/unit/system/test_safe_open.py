@@ -257,7 +257,7 @@ ALLOWED: dict[tuple[str, str], str] = {
         "system/sandbox/start.py",
         "open",
     ): "pipes of its own, and names that it has just made up in a directory of its own",
-    ("system/sandbox/inside.py", "open"): "files of /proc/self",
+    ("system/sandbox/inside.py", "open"): "files of /proc/self, and the pipe that a request comes by",
     (
         "system/sandbox/inside.py",
         "os.open",

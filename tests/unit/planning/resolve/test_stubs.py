@@ -13,13 +13,23 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from relink.elf.image import DlopenNote
 from relink.elf.stub import StubFunction
 from relink.library import apply, diff, plan, relink, verify
 from relink.planning.model import Plan, Stub, from_json
 from relink.planning.model import to_json as plan_to_json
 from relink.planning.options import Options
+from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decide import PlanDraft, decide
-from relink.planning.resolve.stubs import AUTO, StubPlans, add_stubs, plan_forwarders, plan_stubs
+from relink.planning.resolve.strategy import Outcome, find_strategy
+from relink.planning.resolve.stubs import (
+    AUTO,
+    StubPlans,
+    add_stubs,
+    plan_forwarders,
+    plan_shims,
+    plan_stubs,
+)
 from relink.providers.profiles import DlopenEntry, Profile
 from relink.report.model import Report, to_json
 from relink.runs.questions import verify_wheel
@@ -75,6 +85,29 @@ def test_a_stub_has_what_the_wheel_imports(scene: Scene) -> None:
     (found,) = plans.findings
     assert (found.code, found.level, found.subject) == ("RLK125", "warning", SONAME)
     assert "returning MANY_UNSUPPORTED: 1; aborting with a message: many_name" in found.message
+
+
+@pytest.fixture
+def followed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The members whose loading is planned, in order."""
+    members: list[str] = []
+
+    def find(context: ResolveContext, member: str) -> Outcome:
+        members.append(member)
+        return find_strategy(context, member)
+
+    monkeypatch.setattr("relink.planning.resolve.stubs.find_strategy", find)
+    return members
+
+
+def test_only_members_that_need_the_library_are_followed(scene: Scene, followed: list[str]) -> None:
+    missing(scene, call("many_init"))
+    scene.member("demo/other.so", ["libelse.so.1"])
+    assert len(planned(scene, AUTO).stubs) == 1
+    assert followed == [MEMBER]
+    context = replace(scene.context(), vendor=VENDOR)
+    plan_shims(context, ("libelse.so.1:other",), "demo")
+    assert followed == [MEMBER, MEMBER, "demo/other.so"]
 
 
 def test_versions_are_those_of_the_record(scene: Scene) -> None:
@@ -371,6 +404,35 @@ def opening(tmp_path: Path) -> Scene:
     made.provide("lib/librocblas.so.5", ["libamdhip64.so.7"], define("rocblas"))
     made.member(MEMBER, ["libamdhip64.so.6"], call("hip") + opens(NAME))
     return made
+
+
+@pytest.mark.parametrize("by", ["a string", "a note", "the profile", "the vendor's table", "nothing"])
+def test_only_members_that_may_open_something_are_followed(
+    opening: Scene, followed: list[str], by: str
+) -> None:
+    opening.opens.clear()
+    opening.member(MEMBER, ["libamdhip64.so.6"], call("hip"))
+    opening.member("demo/other.so", ["libamdhip64.so.6"], call("hip"))
+    image = opening.images[MEMBER]
+    if by == "a string":
+        opening.opens[MEMBER] = (NAME,)
+    elif by == "a note":
+        opening.images[MEMBER] = replace(image, dlopen_notes=(DlopenNote((NAME,), "BLAS", "required"),))
+    elif by == "the profile":
+        opening.profile = PROFILE
+    elif by == "the vendor's table":
+        opening.images[MEMBER] = replace(image, soname="libopens.so.1")
+    # A glob of the table that no library matches is a name of its own.
+    name = "lib*blas.so" if by == "the vendor's table" else NAME
+    vendor = fake_vendor(
+        "table", dlopens_of=lambda soname, _names: {name: "it does"} if soname == "libopens.so.1" else {}
+    )
+    plans = plan_forwarders(replace(opening.context(), vendor=vendor), (name,), "demo")
+    opens_it = "--forward: no member of the wheel opens it in vain" not in {
+        found.message for found in plans.findings
+    }
+    assert opens_it == (by != "nothing")
+    assert {*followed} == (set() if by == "nothing" else {MEMBER})
 
 
 def forwarded(opening: Scene, *wanted: str) -> tuple[StubPlans, PlanDraft]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,7 @@ from relink.system.sandbox.start import (
     KINDS,
     OFF,
     PID,
+    Limits,
     Sandbox,
     filter_for,
     find_sandbox,
@@ -252,6 +256,52 @@ def test_nothing_is_said_where_the_kernel_holds(works: Works, tmp_path: Path) ->
         pytest.skip("no kind that the kernel enforces works here")
     report = relink(works.small(tmp_path), works.options(tmp_path / "out", sandbox="require"))
     assert not {"RLK603", "RLK604"} & {found.code for found in report.findings}
+
+
+def children() -> list[int]:
+    """The processes that this thread has made."""
+    return [*map(int, Path("/proc/thread-self/children").read_text(encoding="ascii").split())]
+
+
+def say(word: str) -> str:
+    """What a program in a sandbox says."""
+    return Sandbox("filter").start(["/bin/echo", word], {}, Limits(10)).communicate()[0].strip()
+
+
+def test_one_process_makes_the_others() -> None:
+    if reason := why_not("filter"):
+        pytest.skip(reason)
+    assert say("none") == "none"
+    (before,) = children()
+    assert [say(word) for word in ("one", "two")] == ["one", "two"]
+    assert children() == [before]
+
+
+def test_the_process_that_makes_others_is_replaced() -> None:
+    if reason := why_not("filter"):
+        pytest.skip(reason)
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(say, "one").result() == "one"
+        (helper,) = thread.submit(children).result()
+        os.kill(helper, signal.SIGKILL)
+        with pytest.raises(OSError, match=r"has ended|Broken pipe|reset"):
+            thread.submit(say, "two").result()
+        assert thread.submit(say, "three").result() == "three"
+        (other,) = thread.submit(children).result()
+        assert other != helper
+    with pytest.raises(ProcessLookupError):
+        os.kill(other, 0)
+
+
+def test_where_no_process_makes_others() -> None:
+    """gVisor, or a filter of system calls, may refuse CLONE_PARENT."""
+    program = (
+        "from relink.system.sandbox.start import Limits, Sandbox, why_not\n"
+        "run = lambda: Sandbox('filter').start(['/bin/echo', 'said'], {}, Limits(10)).communicate()\n"
+        "print([run(), run()], why_not('filter'))"
+    )
+    run = in_container(["siblings"], "-W", "error", "-c", program)
+    assert (run.stdout, run.stderr) == ("[('said\\n', ''), ('said\\n', '')] None\n", "")
 
 
 def test_nothing_starts_without_a_python(monkeypatch: pytest.MonkeyPatch) -> None:
