@@ -54,8 +54,9 @@ _NET_BIND_CONNECT, _SCOPE_SOCKET_SIGNAL = 3, 3
 def main(descriptor: int) -> NoReturn:
     """Carry out a request of :mod:`relink.system.sandbox`, which is read from a descriptor; does not return."""
     try:
-        with open(descriptor, "rb") as file:
-            _enter(marshal.loads(file.read()))  # noqa: S302 (relink wrote it)
+        with open(descriptor, "rb") as file:  # which the program must not have
+            request = marshal.loads(file.read())  # noqa: S302 (relink wrote it)
+        _enter(request)
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
         os.write(2, f"{REFUSED}{what}\n".encode(errors="surrogateescape"))
