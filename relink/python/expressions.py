@@ -287,9 +287,9 @@ def _dictcomp(
 
 
 def _lambda(
-    evaluation: Evaluation, frame: Frame, parameters: SyntaxNode, opens: bool, yields: bool, number: int
+    evaluation: Evaluation, frame: Frame, parameters: SyntaxNode, flags: list[bool], number: int
 ) -> Function:
-    return evaluation.make_function(frame, "<lambda>", parameters, opens, yields, number)
+    return evaluation.make_function(frame, "<lambda>", parameters, flags, number)
 
 
 def _yield(evaluation: Evaluation, frame: Frame, node: SyntaxNode | None) -> Any:

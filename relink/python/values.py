@@ -107,7 +107,7 @@ class Function(msgspec.Struct, eq=False):
     """A function of a source.
 
     :ivar name: with the module and the class.
-    :ivar opens: it imports or opens something itself; `yields`: it is a generator.
+    :ivar flags: whether it imports or opens something itself, and whether it is a generator; empty until somebody asks.
     :ivar number: that of its body.
     :ivar outer: the variables of the functions around it, the nearest first.
     :ivar kind: ``property``, ``staticmethod`` and other decorators; else ``function``. `owner`: the class that has it.
@@ -118,8 +118,7 @@ class Function(msgspec.Struct, eq=False):
     module: Module
     parameters: SyntaxNode
     defaults: list[Any]
-    opens: bool
-    yields: bool
+    flags: list[bool]
     number: int
     outer: tuple[dict[str, Any], ...]
     kind: str = "function"
