@@ -403,6 +403,9 @@ class Process:
         # >                                 &relocation_in_progress);
         scopes = before.with_dlopen(closure) if before else step.scopes
         objects = [*scopes.of_objects()]
+        if before and self._known is not None:
+            # Whether an import is missing is all that is asked.
+            objects = [one for one in objects if not scopes.is_served(*one[:2])]
         bindings = bind_objects(scopes, objects, explain=False)
         if before and (lost := bindings.unbound):
             lacking = {unbound.requester for unbound in lost}
@@ -416,6 +419,9 @@ class Process:
             unique = {name: index for name, index in scopes.unique.items() if index < step.first}
             scopes = copy(before)
             scopes.unique = unique
+        elif before and self._known is not None:
+            for index, scope, _ in objects:
+                scopes.note_served(index, scope)
         step.scopes = scopes
         return failure, bindings
 

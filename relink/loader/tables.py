@@ -126,6 +126,8 @@ class SymbolIndex:
         # By `id` of a table: how many tables there were, its look-ups then, and the names of its imports.
         self._lookups: dict[int, tuple[int, Lookups, frozenset[str]]] = {}
         self._candidates: dict[tuple[frozenset[int], frozenset[int]], Candidates] = {}
+        # By `id` of a table, tables that together have all that it looks up; itself is one of them.
+        self.servers: dict[int, frozenset[int]] = {}
         self._matched: dict[
             tuple[str, str | None, bool], tuple[Sequence[SymbolTable], Candidates, bool, bool]
         ] = {}
@@ -170,6 +172,20 @@ class SymbolIndex:
             lookups = self._find_lookups(table)
         self._lookups[id(table)] = len(self._tables), lookups, names
         return lookups
+
+    def note_served(self, table: SymbolTable, places: Mapping[int, int]) -> None:
+        """Note which tables serve a table where nothing that it looks up is missing; the earliest places are preferred."""
+        lookups = self.lookups(table)
+        groups = [one.tables for one, *_ in lookups.imports] + [one.tables for one, _ in lookups.references]
+        for wanted in (table.imports[number] for number in lookups.searched_imports):
+            exactly = wanted.index in table.exact
+            groups.append(self._match(wanted.name, wanted.version, exact=exactly)[0].tables)
+        groups += [self._match(*symbol)[0].tables for symbol in lookups.searched_references]
+        chosen = {id(table)}
+        for tables in groups:
+            if chosen.isdisjoint(tables):
+                chosen.update(sorted(tables & places.keys(), key=places.__getitem__)[:1])
+        self.servers[id(table)] = frozenset(chosen)
 
     def _find_lookups(self, table: SymbolTable) -> Lookups:
         imports: dict[Candidates, list[int]] = {}
@@ -537,6 +553,20 @@ class Scopes:
     def lookups(self, index: int) -> Lookups:
         """Return the look-ups of an object by what can satisfy them."""
         return self._tables.index.lookups(self.table(index))
+
+    def is_served(self, index: int, scope: Scope) -> bool:
+        """Whether it is known that an object finds all that it looks up, as one with this table did before.
+
+        Another definition may come first now, but for one at which the loader stops (:meth:`Scope.find`) that changes nothing.
+        """
+        table = self.table(index)
+        servers = self._tables.index.servers.get(id(table), {-1})
+        blamed = (self.table(one) for need in table.verneeds for one in self.by_name.get(need.file, ()))
+        return servers <= scope.places.keys() and all(one.verneeds or one.verdefs for one in blamed)
+
+    def note_served(self, index: int, scope: Scope) -> None:
+        """Note that an object finds all that it looks up."""
+        self._tables.index.note_served(self.table(index), scope.places)
 
     def scope(self, order: Iterable[int], unique: dict[str, int] | None = None) -> Scope:
         """Return a scope of these objects; `unique` is :attr:`Scope.unique` where it is not that of the process."""
