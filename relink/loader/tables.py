@@ -173,18 +173,16 @@ class SymbolIndex:
         self._lookups[id(table)] = len(self._tables), lookups, names
         return lookups
 
-    def note_served(self, table: SymbolTable, places: Mapping[int, int]) -> None:
-        """Note which tables serve a table where nothing that it looks up is missing; the earliest places are preferred."""
-        lookups = self.lookups(table)
-        groups = [one.tables for one, *_ in lookups.imports] + [one.tables for one, _ in lookups.references]
-        for wanted in (table.imports[number] for number in lookups.searched_imports):
-            exactly = wanted.index in table.exact
-            groups.append(self._match(wanted.name, wanted.version, exact=exactly)[0].tables)
-        groups += [self._match(*symbol)[0].tables for symbol in lookups.searched_references]
-        chosen = {id(table)}
-        for tables in groups:
-            if chosen.isdisjoint(tables):
-                chosen.update(sorted(tables & places.keys(), key=places.__getitem__)[:1])
+    def note_served(self, table: SymbolTable, scope: Scope) -> None:
+        """Note tables of a scope that together have all that a table looks up, where nothing of that is missing."""
+        found, places, chosen = self.lookups(table), scope.places, {id(table)}
+        searched = [table.imports[number] for number in found.searched_imports]
+        groups = [self._match(one.name, one.version, exact=one.index in table.exact)[0] for one in searched]
+        groups += [self._match(*symbol)[0] for symbol in found.searched_references]
+        groups += [*(one[0] for one in found.imports), *(one[0] for one in found.references)]
+        for group in groups:
+            if chosen.isdisjoint(group.tables):
+                chosen.update(sorted(group.tables & places.keys(), key=places.__getitem__)[:1])
         self.servers[id(table)] = frozenset(chosen)
 
     def _find_lookups(self, table: SymbolTable) -> Lookups:
@@ -555,18 +553,11 @@ class Scopes:
         return self._tables.index.lookups(self.table(index))
 
     def is_served(self, index: int, scope: Scope) -> bool:
-        """Whether it is known that an object finds all that it looks up, as one with this table did before.
-
-        Another definition may come first now, but for one at which the loader stops (:meth:`Scope.find`) that changes nothing.
-        """
+        """Whether what served such an object before is there, and no other definition at which the loader stops."""
         table = self.table(index)
-        servers = self._tables.index.servers.get(id(table), {-1})
         blamed = (self.table(one) for need in table.verneeds for one in self.by_name.get(need.file, ()))
+        servers = scope.symbols.servers.get(id(table), {-1})
         return servers <= scope.places.keys() and all(one.verneeds or one.verdefs for one in blamed)
-
-    def note_served(self, index: int, scope: Scope) -> None:
-        """Note that an object finds all that it looks up."""
-        self._tables.index.note_served(self.table(index), scope.places)
 
     def scope(self, order: Iterable[int], unique: dict[str, int] | None = None) -> Scope:
         """Return a scope of these objects; `unique` is :attr:`Scope.unique` where it is not that of the process."""

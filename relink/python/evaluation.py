@@ -388,21 +388,19 @@ class Evaluation(msgspec.Struct):
 
     def opens(self, function: Function) -> bool:
         """Whether a function imports or opens something itself."""
+        module = function.module
+        module.bodies = module.bodies or self.read_bodies(module.spec.file)
         if not function.flags:
-            with suppress(UnreadableSourceError):  # which the call tells
-                function.flags += read_flags(self._bodies_of(function.module), function.number)
+            function.flags += read_flags(module.bodies, function.number)
         return function.flags[:1] != [False]
-
-    def _bodies_of(self, module: Module) -> list[Any]:
-        if module.bodies is None:
-            module.bodies = self.read_bodies(module.spec.file)
-        return module.bodies
 
     # Expressions
 
     def value(self, frame: Frame, node: SyntaxNode | None) -> Any:
         """Return the value of an expression, which is followed for what it calls."""
-        return UNKNOWN if node is None else EXPRESSIONS[node[0]](self, frame, *node[2:])
+        if node is None:
+            return UNKNOWN
+        return node[2] if node[0] == "Constant" else EXPRESSIONS[node[0]](self, frame, *node[2:])
 
     def values_of(self, frame: Frame, nodes: Sequence[SyntaxNode | None]) -> list[Any] | None:
         """Return the values of expressions, those of a starred one in its place; None where these are not known."""
@@ -539,8 +537,7 @@ class Evaluation(msgspec.Struct):
         has_arguments = bool(arguments or named)
         if has_arguments and module.vain.get(function.number, 0) >= (_VAIN_OPENING if opens else _VAIN):
             return UNKNOWN
-        bodies = self._bodies_of(module)
-        body = bodies[function.number]
+        body = (bodies := module.bodies or [])[function.number]
         if isinstance(body, str):
             try:
                 longest = _SHORT if state.calls and not opens else None

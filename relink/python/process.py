@@ -233,20 +233,13 @@ class PythonProcesses:
 def _share_untouched(source: Evaluation, other: Evaluation) -> None:
     """Take over the modules of packages that come to no refused dlopen: neither they nor what they import does."""
     refused = source.refused | other.refused
-    events = [(_package(name), event) for name, one in source.modules.items() for event in one.events]
-    imports = {(importer, _package(event.name)) for importer, event in events if event.kind == "module"}
-    pending = {package for package, event in events if event.name in refused}
-    touched: set[str] = set()
-    while pending:
-        touched |= pending
-        pending = {importer for importer, package in imports if package in pending} - touched
-    for name, module in source.modules.items():
-        if _package(name) not in touched:
-            other.modules.setdefault(name, module)
-
-
-def _package(name: str) -> str:
-    return name.partition(" ")[0].partition(".")[0]
+    events = [(name.partition(".")[0], event) for name, one in source.modules.items() for event in one.events]
+    imports = {(by, event.name.partition(".")[0]) for by, event in events if event.kind == "module"}
+    touched = {package for package, event in events if event.name in refused}
+    while more := {by for by, package in imports if package in touched} - touched:
+        touched |= more
+    kept = {name: one for name, one in source.modules.items() if name.partition(".")[0] not in touched}
+    other.modules.update(kept | other.modules)
 
 
 def _in_order(start: Module, modules: Mapping[str, Module]) -> Iterator[Event]:

@@ -83,7 +83,6 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "Continue": (),
     "Global": ("names",),
     "arguments": ("posonlyargs", "args", "defaults", "kwonlyargs", "kw_defaults", "vararg", "kwarg"),
-    "arg": ("arg",),
     "Constant": ("value",),
     "Name": ("id",),
     "Attribute": ("value", "attr"),
@@ -167,15 +166,13 @@ def read_body(bodies: list[Any], number: int, longest: int | None = None) -> Nod
 
 
 def read_flags(bodies: list[Any], number: int) -> list[bool]:
-    """Return the flags of a function whose body was cut out: the body is parsed where it has a name that decides them.
-
-    :raises UnreadableSourceError: as for a source.
-    """
+    """Return the flags of a function whose body was cut out, which is parsed where it may decide; none if that fails."""
     cut = bodies[number]
     if not any(name in cut for name in (*_OPENERS, "yield")) and not _IMPORT.search(cut):
         return [False, False]
-    with _named_errors():
-        return [*_Reduction(bodies).parse_body(number)]
+    with suppress(UnreadableSourceError), _named_errors():
+        return _Reduction(bodies).parse_body(number)
+    return []
 
 
 @contextmanager
@@ -270,6 +267,8 @@ class _Reduction:
         if kind is ast.Name:
             self.opens |= node.id in _OPENERS
             return ["Name", self._above + node.lineno, node.id]
+        if kind is ast.arg:
+            return node.arg
         if kind is ast.Attribute:
             self.opens |= node.attr in _OPENERS
             return ["Attribute", self._above + node.lineno, self.reduce(node.value), node.attr]
@@ -318,27 +317,23 @@ class _Reduction:
         number = len(self.bodies)
         self.bodies.append(cut)
         if cut is None:
-            flags = [*self._reduce_body(number, body)]
+            flags = self._reduce_body(number, body)
         elif len(body) > 1 or getattr(getattr(body[0], "value", None), "value", None) is not ...:
             raise _WrongCutError
         else:
-            flags = [*self.parse_body(number)] if self.inside else []
+            flags = self.parse_body(number) if self.inside else []
         self.opens |= True in flags[:1]
         return [self.reduce(node.args), flags, number]
 
-    def _reduce_body(self, number: int, body: Sequence[ast.stmt]) -> tuple[bool, bool]:
-        """Reduce a body to text; return whether it opens something, and whether it yields."""
-        outer, self.opens, self.yields, self.inside = (
-            (self.opens, self.yields, self.inside),
-            False,
-            False,
-            True,
-        )
+    def _reduce_body(self, number: int, body: Sequence[ast.stmt]) -> list[bool]:
+        """Reduce a body to text; return the flags of the function."""
+        outer = self.opens, self.yields, self.inside
+        self.opens, self.yields, self.inside = False, False, True
         self.bodies[number] = _ENCODER.encode(self.reduce([*body]))
-        found, (self.opens, self.yields, self.inside) = (self.opens, self.yields), outer
+        found, (self.opens, self.yields, self.inside) = [self.opens, self.yields], outer
         return found
 
-    def parse_body(self, number: int) -> tuple[bool, bool]:
+    def parse_body(self, number: int) -> list[bool]:
         """Parse a body that was cut out, and reduce the body to text; return what :meth:`_reduce_body` does."""
         line, _, text = self.bodies[number].partition("\n")
         (block,) = _parse(f"if 1:\n{text}")

@@ -6,6 +6,7 @@ import builtins
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 
@@ -418,6 +419,7 @@ def is_same(one: Any, other: Any) -> bool:
     return one is other or (isinstance(one, str | int | None) and type(one) is type(other) and one == other)
 
 
+@cache
 def is_kind(raised: str, taken: str) -> bool:
     """Whether a handler for the exception `taken` takes `raised`."""
     one, other = getattr(builtins, raised, Exception), getattr(builtins, taken, None)
@@ -460,22 +462,19 @@ def absolute_name(frame: Frame | None, level: int, name: str) -> str:
 def bind_arguments(function: Function, given: list[Any], named: dict[str, Any]) -> dict[str, Any]:
     """Return the variables of a function at the start of a call; a parameter without an argument is not known."""
     _, _, first, second, _, more, more_defaults, rest, keywords = function.parameters
-    positional = [one[2] for one in (*first, *second)]
-    names: dict[str, Any] = dict.fromkeys([*positional, *(one[2] for one in more)], UNKNOWN)
+    positional = [*first, *second]
+    names: dict[str, Any] = dict.fromkeys([*positional, *more], UNKNOWN)
     names.update(zip(positional[len(positional) - len(function.defaults) :], function.defaults, strict=False))
-    constant = (
-        (one[2], value[2])
-        for one, value in zip(more, more_defaults, strict=False)
-        if value and value[0] == "Constant"
-    )
-    names.update(constant)
+    for name, value in zip(more, more_defaults, strict=False):
+        if value and value[0] == "Constant":
+            names[name] = value[2]
     names.update(zip(positional, given, strict=False))
     left = {name: value for name, value in named.items() if name not in names}
     names |= {name: value for name, value in named.items() if name in names}
     if rest:
-        names[rest[2]] = tuple(given[len(positional) :])
+        names[rest] = tuple(given[len(positional) :])
     if keywords:
-        names[keywords[2]] = left
+        names[keywords] = left
     return names
 
 
@@ -484,6 +483,7 @@ def bind_method(owner: Any, found: Any, *kinds: str) -> Any:
     return Bound(owner, found) if isinstance(found, Function) and found.kind in kinds else found
 
 
+@cache
 def public_name(name: str) -> str:
     """Return the name of a function or class of the standard library by which the known ones are listed."""
     module, _, last = name.rpartition(".")

@@ -415,10 +415,8 @@ def test_what_is_known_is_not_computed(
 
 
 def causes(process: Process, *paths: str) -> list[str | None]:
-    return [
-        result.failure and result.failure.cause
-        for result in opened(process, *(Dlopen(p, GLOBAL) for p in paths))
-    ]
+    results = opened(process, *(Dlopen(path, GLOBAL) for path in paths))
+    return [None if result.failure is None else result.failure.cause for result in results]
 
 
 @pytest.mark.parametrize("gone", ["one", "two"])

@@ -14,6 +14,7 @@ from relink.python.evaluation import Evaluation
 from relink.python.facts_cache import FactsCache
 from relink.python.modules import Interpreter
 from relink.python.process import PythonProcesses
+from relink.python.values import Module
 from tests.support.python_processes import opened, python_of, read_events, write_files
 
 _LOADED = """
@@ -69,7 +70,7 @@ def test_what_comes_to_no_refused_dlopen_is_followed_once(
         "plain/__init__.py": opens.format("plain"),
         "plain/inside.py": "import plain.below\n",
         "plain/below.py": opens.format("below"),
-        "own/__init__.py": "try:\n    from own import _ext\n    FAST = 1\nexcept ImportError:\n    import plain.inside\n    FAST = 0\n",
+        "own/__init__.py": "try:\n from own import _ext\n FAST = 1\nexcept ImportError:\n import plain.inside\n FAST = 0\n",
         "own/_ext.so": "",
         "user.py": f"import plain, own\nif not own.FAST:\n    {opens.format('slow')!r}\n    import slow\n",
         "slow.py": opens.format("slow"),
@@ -78,9 +79,12 @@ def test_what_comes_to_no_refused_dlopen_is_followed_once(
     write_files(tmp_path, sources)
     followed: list[str] = []
     follow = Evaluation.follow_module
-    monkeypatch.setattr(
-        Evaluation, "follow_module", lambda *given: (followed.append(given[1].name), follow(*given))[1]
-    )
+
+    def follow_noted(evaluation: Evaluation, module: Module) -> Module:
+        followed.append(module.name)
+        return follow(evaluation, module)
+
+    monkeypatch.setattr(Evaluation, "follow_module", follow_noted)
     processes = PythonProcesses(python_of(tmp_path), cache=FactsCache(None), variables={})
     assert opened(processes.read_import("user"), tmp_path) == [
         ("libplain.so", "certain"),
