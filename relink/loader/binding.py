@@ -227,12 +227,7 @@ def bind_objects(
             unbound.append(lost)
         else:
             explained.append(Explained(lost.requester, lost.path, lost.name, lost.version, why[0], why[1]))
-    return Bindings(
-        tuple(unbound),
-        tuple(explained),
-        tuple(bound),
-        tuple(interposed),
-    )
+    return Bindings(tuple(unbound), tuple(explained), tuple(bound), tuple(interposed))
 
 
 def _without(symbols: tuple[SymbolReference, ...], names: Collection[str]) -> tuple[SymbolReference, ...]:
@@ -251,13 +246,7 @@ def _from_outside(
     if supplier_index in scopes.program:
         kind = "interpreter" if supplier_index == 0 or supplier.name.startswith("libpython") else "process"
     yield Explained(
-        index,
-        objects[index].path,
-        wanted.name,
-        wanted.version,
-        kind,
-        supplier.path,
-        supplier_index,
+        index, objects[index].path, wanted.name, wanted.version, kind, supplier.path, supplier_index
     )
 
 

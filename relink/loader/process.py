@@ -403,6 +403,9 @@ class Process:
         # >                                 &relocation_in_progress);
         scopes = before.with_dlopen(closure) if before else step.scopes
         objects = [*scopes.of_objects()]
+        is_judged = before is not None and self._known is not None  # and nobody asks for the bindings
+        if is_judged:
+            objects = [one for one in objects if not scopes.is_served(*one[:2])]
         bindings = bind_objects(scopes, objects, explain=False)
         if before and (lost := bindings.unbound):
             lacking = {unbound.requester for unbound in lost}
@@ -416,6 +419,8 @@ class Process:
             unique = {name: index for name, index in scopes.unique.items() if index < step.first}
             scopes = copy(before)
             scopes.unique = unique
+        for index, scope, _ in objects if is_judged and not lost else ():
+            self._tables.index.note_served(scopes.table(index), scope)
         step.scopes = scopes
         return failure, bindings
 

@@ -126,6 +126,8 @@ class SymbolIndex:
         # By `id` of a table: how many tables there were, its look-ups then, and the names of its imports.
         self._lookups: dict[int, tuple[int, Lookups, frozenset[str]]] = {}
         self._candidates: dict[tuple[frozenset[int], frozenset[int]], Candidates] = {}
+        # By `id` of a table, tables that together have all that it looks up; itself is one of them.
+        self.servers: dict[int, frozenset[int]] = {}
         self._matched: dict[
             tuple[str, str | None, bool], tuple[Sequence[SymbolTable], Candidates, bool, bool]
         ] = {}
@@ -170,6 +172,18 @@ class SymbolIndex:
             lookups = self._find_lookups(table)
         self._lookups[id(table)] = len(self._tables), lookups, names
         return lookups
+
+    def note_served(self, table: SymbolTable, scope: Scope) -> None:
+        """Note tables of a scope that together have all that a table looks up, where nothing of that is missing."""
+        found, places, chosen = self.lookups(table), scope.places, {id(table)}
+        searched = [table.imports[number] for number in found.searched_imports]
+        groups = [self._match(one.name, one.version, exact=one.index in table.exact)[0] for one in searched]
+        groups += [self._match(*symbol)[0] for symbol in found.searched_references]
+        groups += [*(one[0] for one in found.imports), *(one[0] for one in found.references)]
+        for group in groups:
+            if chosen.isdisjoint(group.tables):
+                chosen.update(sorted(group.tables & places.keys(), key=places.__getitem__)[:1])
+        self.servers[id(table)] = frozenset(chosen)
 
     def _find_lookups(self, table: SymbolTable) -> Lookups:
         imports: dict[Candidates, list[int]] = {}
@@ -537,6 +551,13 @@ class Scopes:
     def lookups(self, index: int) -> Lookups:
         """Return the look-ups of an object by what can satisfy them."""
         return self._tables.index.lookups(self.table(index))
+
+    def is_served(self, index: int, scope: Scope) -> bool:
+        """Whether what served such an object before is there, and no other definition at which the loader stops."""
+        table = self.table(index)
+        blamed = (self.table(one) for need in table.verneeds for one in self.by_name.get(need.file, ()))
+        servers = scope.symbols.servers.get(id(table), {-1})
+        return servers <= scope.places.keys() and all(one.verneeds or one.verdefs for one in blamed)
 
     def scope(self, order: Iterable[int], unique: dict[str, int] | None = None) -> Scope:
         """Return a scope of these objects; `unique` is :attr:`Scope.unique` where it is not that of the process."""

@@ -46,7 +46,8 @@ def pick_findings(
     kinds = {one.libraries.torch_variable: one for one in _ALL}
     owners = {member: _owners(member, image) for member, image in files.images.items()}
     tops = top_modules(files.name, files.members, processes.interpreter) if any(owners.values()) else []
-    pick = read_pick(processes, tops, [*kinds]) if tops else None
+    # What torch is built for decides, and torch's own libraries are built for that.
+    pick = read_pick(processes, tops, [*kinds]) if tops and "torch" not in tops else None
     if pick is None:
         return
     kind = next((name for name in kinds if pick.torch.get(name)), None)

@@ -23,7 +23,7 @@ from relink.python.expressions import EXPRESSIONS
 from relink.python.modules import Disk, Interpreter, Spec, find_module
 from relink.python.objects import MANAGER, attribute_of, make_instance
 from relink.python.statements import STATEMENTS
-from relink.python.syntax import SOURCE_LIMIT, Nodes, SyntaxNode, UnreadableSourceError, read_body
+from relink.python.syntax import SOURCE_LIMIT, Nodes, SyntaxNode, UnreadableSourceError, read_body, read_flags
 from relink.python.values import (
     LARGEST_VALUE,
     MISSING,
@@ -378,19 +378,29 @@ class Evaluation(msgspec.Struct):
             owner[UNKNOWN] = UNKNOWN
 
     def make_function(
-        self, frame: Frame, name: str, parameters: SyntaxNode, opens: bool, yields: bool, number: int
+        self, frame: Frame, name: str, parameters: SyntaxNode, flags: list[bool], number: int
     ) -> Function:
         """Return a function that is defined here, with the values of its defaults."""
         outer = (frame.names, *frame.outer) if frame.is_function else frame.outer
         defaults = [self.value(frame, one) for one in parameters[4]]
         full = f"{frame.module.name}.{frame.prefix}{name}"
-        return Function(full, frame.module, parameters, defaults, opens, yields, number, outer)
+        return Function(full, frame.module, parameters, defaults, flags, number, outer)
+
+    def opens(self, function: Function) -> bool:
+        """Whether a function imports or opens something itself."""
+        module = function.module
+        module.bodies = module.bodies or self.read_bodies(module.spec.file)
+        if not function.flags:
+            function.flags += read_flags(module.bodies, function.number)
+        return function.flags[:1] != [False]
 
     # Expressions
 
     def value(self, frame: Frame, node: SyntaxNode | None) -> Any:
         """Return the value of an expression, which is followed for what it calls."""
-        return UNKNOWN if node is None else EXPRESSIONS[node[0]](self, frame, *node[2:])
+        if node is None:
+            return UNKNOWN
+        return node[2] if node[0] == "Constant" else EXPRESSIONS[node[0]](self, frame, *node[2:])
 
     def values_of(self, frame: Frame, nodes: Sequence[SyntaxNode | None]) -> list[Any] | None:
         """Return the values of expressions, those of a starred one in its place; None where these are not known."""
@@ -518,26 +528,20 @@ class Evaluation(msgspec.Struct):
 
         :param take: is called with each value that a generator yields. Without it these are the result.
         """
-        state = self.state
-        if state.calls >= _CALLS or (
-            self.interpreter.is_standard(function.module.spec.file)
-            and not function.opens
-            and function.module is not state.module
-        ):
+        state, module = self.state, function.module
+        if state.calls >= _CALLS:
             return UNKNOWN
-        module = function.module
+        opens = self.opens(function)
+        if self.interpreter.is_standard(module.spec.file) and not opens and module is not state.module:
+            return UNKNOWN
         has_arguments = bool(arguments or named)
-        if has_arguments and module.vain.get(function.number, 0) >= (
-            _VAIN_OPENING if function.opens else _VAIN
-        ):
+        if has_arguments and module.vain.get(function.number, 0) >= (_VAIN_OPENING if opens else _VAIN):
             return UNKNOWN
-        if module.bodies is None:
-            module.bodies = self.read_bodies(module.spec.file)
-        body = module.bodies[function.number]
+        body = (bodies := module.bodies or [])[function.number]
         if isinstance(body, str):
             try:
-                longest = _SHORT if state.calls and not function.opens else None
-                body = read_body(module.bodies, function.number, longest)
+                longest = _SHORT if state.calls and not opens else None
+                body = read_body(bodies, function.number, longest)
             except UnreadableSourceError as error:
                 self.record("unknown", f"{module.spec.file}: {error}", "source")
                 return UNKNOWN
@@ -569,7 +573,7 @@ class Evaluation(msgspec.Struct):
             state.steps = before - limit + max(state.steps, 0)
         if has_arguments and len(state.module.events) == count:
             module.vain[function.number] = module.vain.get(function.number, 0) + 1
-        if function.yields:
+        if function.flags[1]:
             return UNKNOWN if UNKNOWN in yielded or frame.may_have_ended else yielded
         result = signal[1] if signal else UNKNOWN if frame.may_have_ended else None
         if frame.may_have_ended and any(isinstance(one, Module) for one in items(result) or (result,)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import re
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ from relink.python.values import (
 if TYPE_CHECKING:
     from relink.python.evaluation import Evaluation
 
+_SURE = nullcontext()
 _WIDTH = re.compile("0?[1-9]?d?")
 TURNS = 200
 """Turns of a loop that are followed."""
@@ -50,10 +51,6 @@ def read_variable(evaluation: Evaluation, name: Any, default: Any = None, *, str
     if name not in evaluation.variables and strict:
         raise Raised("KeyError", is_certain=True)
     return evaluation.variables.get(name, default)
-
-
-def _constant(_evaluation: Evaluation, _frame: Frame, value: Any) -> Any:
-    return value
 
 
 def _name(evaluation: Evaluation, frame: Frame, name: str) -> Any:
@@ -88,13 +85,7 @@ def _attribute(evaluation: Evaluation, frame: Frame, node: SyntaxNode, name: str
     return found
 
 
-def _call(
-    evaluation: Evaluation,
-    frame: Frame,
-    target: SyntaxNode,
-    given: Nodes,
-    keywords: Nodes,
-) -> Any:
+def _call(evaluation: Evaluation, frame: Frame, target: SyntaxNode, given: Nodes, keywords: Nodes) -> Any:
     line = evaluation.state.line
     function = evaluation.value(frame, target)
     arguments = evaluation.values_of(frame, given)
@@ -114,7 +105,7 @@ def _boolop(evaluation: Evaluation, frame: Frame, operator: str, nodes: Nodes) -
     found: Any = UNKNOWN
     is_open = False
     for node in nodes:
-        with evaluation.at_least("conditional" if is_open else "certain"):
+        with evaluation.at_least("conditional") if is_open else _SURE:
             found = evaluation.value(frame, node)
         test = truth(found)
         if test is stop:
@@ -287,9 +278,9 @@ def _dictcomp(
 
 
 def _lambda(
-    evaluation: Evaluation, frame: Frame, parameters: SyntaxNode, opens: bool, yields: bool, number: int
+    evaluation: Evaluation, frame: Frame, parameters: SyntaxNode, flags: list[bool], number: int
 ) -> Function:
-    return evaluation.make_function(frame, "<lambda>", parameters, opens, yields, number)
+    return evaluation.make_function(frame, "<lambda>", parameters, flags, number)
 
 
 def _yield(evaluation: Evaluation, frame: Frame, node: SyntaxNode | None) -> Any:
@@ -324,7 +315,6 @@ def match_pattern(
 
 
 EXPRESSIONS: dict[str, Callable[..., Any]] = {
-    "Constant": _constant,
     "Name": _name,
     "Attribute": _attribute,
     "Call": _call,

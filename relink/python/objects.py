@@ -53,7 +53,7 @@ def decorate(evaluation: Evaluation, frame: Frame, made: Function, decorators: N
 
 def _is_in_vain(function: Any) -> bool:
     """Whether a function that is called for each function or class of a kind has loaded nothing for many of them."""
-    is_function = isinstance(function, Function) and not function.opens
+    is_function = isinstance(function, Function) and function.flags[:1] == [False]
     return is_function and function.module.vain.get(function.number, 0) >= _MADE_IN_VAIN
 
 

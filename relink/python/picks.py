@@ -139,7 +139,7 @@ def _read_pick(base: Evaluation, tops: Collection[str], kinds: Collection[str]) 
             walk.import_module(top)
     for module in [] if pick.opened or pick.sought else [*walk.modules.values()]:
         for function in [*module.names.values()] if module.name.partition(".")[0] in tops else ():
-            if isinstance(function, Function) and function.opens and function.module is module:
+            if isinstance(function, Function) and function.module is module and walk.opens(function):
                 _, _, first, second, *_ = function.parameters
                 if len(first + second) == len(function.defaults):
                     with suppress(Raised):

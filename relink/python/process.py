@@ -208,6 +208,8 @@ class PythonProcesses:
             evaluation.import_module(name)
         except Raised as raised:
             failure, opening = f"{raised.kind}: {raised.text}", raised.opening
+        if refused:
+            _share_untouched(evaluation, self.evaluation)
         events = tuple(_in_order(start, evaluation.modules))
         return ImportEvents(name, events, failure, opening, frozenset(evaluation.assumed))
 
@@ -219,9 +221,25 @@ class PythonProcesses:
                 self._follow_start(self.evaluation)
             return self.evaluation
         if self._refusing is None or self._refusing.refused != refused:
-            self._refusing = self._start_evaluation(refused)
-            self._follow_start(self._refusing)
+            self._refusing = found = self._start_evaluation(refused)
+            _share_untouched(self.evaluation, found)
+            found.assumed |= self.evaluation.assumed
+            found.variables.update(self.evaluation.variables)
+            found.values["sys.path"][:] = self.evaluation.values["sys.path"]
+            self._follow_start(found)
         return self._refusing
+
+
+def _share_untouched(source: Evaluation, other: Evaluation) -> None:
+    """Take over the modules of packages that come to no refused dlopen: neither they nor what they import does."""
+    refused = source.refused | other.refused
+    events = [(name.partition(".")[0], event) for name, one in source.modules.items() for event in one.events]
+    imports = {(by, event.name.partition(".")[0]) for by, event in events if event.kind == "module"}
+    touched = {package for package, event in events if event.name in refused}
+    while more := {by for by, package in imports if package in touched} - touched:
+        touched |= more
+    kept = {name: one for name, one in source.modules.items() if name.partition(".")[0] not in touched}
+    other.modules.update(kept | other.modules)
 
 
 def _in_order(start: Module, modules: Mapping[str, Module]) -> Iterator[Event]:
@@ -242,7 +260,7 @@ def _in_order(start: Module, modules: Mapping[str, Module]) -> Iterator[Event]:
             yield replace(edge, kind=event.kind, name=event.name, when=own, flags=event.flags)
         elif event.kind != "module":
             yield replace(event, when=own)
-        elif event.name not in seen:
+        elif event.name in levels and event.name not in seen:
             seen.add(event.name)
             reached = levels[event.name]
             yield replace(event, when=STRICTNESS[reached])

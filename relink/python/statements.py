@@ -232,14 +232,13 @@ def _functiondef(
     frame: Frame,
     name: str,
     parameters: SyntaxNode,
-    opens: bool,
-    yields: bool,
+    flags: list[bool],
     number: int,
     decorators: Nodes,
 ) -> Signal:
     if any(one[0] == "Attribute" and one[-1] in ("setter", "deleter") for one in decorators):
         return None  # the property stays what it is for who asks for it
-    frame.names[name] = made = evaluation.make_function(frame, name, parameters, opens, yields, number)
+    frame.names[name] = made = evaluation.make_function(frame, name, parameters, flags, number)
     frame.names[name] = decorate(evaluation, frame, made, decorators)
     return None
 

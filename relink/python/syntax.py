@@ -2,12 +2,12 @@
 
 A node is a list: the class of ast, its line, and the fields that `_FIELDS` names; None stands for what is not followed, and an
 operator is its name. The bodies of functions stand apart, each as JSON text, since few of them are called during an import:
-the node of a function has the number of its body.
+the node of a function has the number of its body, and flags: whether it opens something itself, and whether it yields.
 
 Most bodies are not even parsed, which takes two thirds of the time: they are cut out of the text by their indentation, and
 :func:`read_body` parses those that are called. A cut counts only where the parser finds a function without a body on just that
 line; else the whole text is parsed. An error of grammar in a body that is not called is not seen, but for the last body of a
-source, where a truncated one ends.
+source, where a truncated one ends. What such a body opens is looked for by :func:`read_flags` when it is called.
 
 A source is input of a stranger. Its size, tokens and depth are bounded before ast.parse, which takes some 200 bytes of memory
 for a token; what is larger than any real module cannot be read, as what is not of the grammar of the Python that runs relink.
@@ -41,7 +41,7 @@ _FUNCTION = re.compile(
     r"((?:(?:\1[ \t][^\n]*|[ \t]*)\n)++)",
     re.MULTILINE,
 )
-_CUT = 80  # characters of a body that is worth it
+_CUT = 10  # characters of a body that is worth it
 _COOKIE = re.compile(
     rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)"
 )  # Python's reference, "Encoding declarations"
@@ -54,6 +54,7 @@ _OPENERS = frozenset(
 )
 """The names by which a function opens a library or imports a module."""
 _IMPORT = re.compile(r"(?:^|[;:])[ \t]*+(?:from|import)\b", re.MULTILINE)
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 _FIELDS: dict[str, tuple[str, ...]] = {
     "Expr": ("value",),
     "Assign": ("targets", "value"),
@@ -82,7 +83,6 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "Continue": (),
     "Global": ("names",),
     "arguments": ("posonlyargs", "args", "defaults", "kwonlyargs", "kw_defaults", "vararg", "kwarg"),
-    "arg": ("arg",),
     "Constant": ("value",),
     "Name": ("id",),
     "Attribute": ("value", "attr"),
@@ -165,6 +165,16 @@ def read_body(bodies: list[Any], number: int, longest: int | None = None) -> Nod
     return nodes
 
 
+def read_flags(bodies: list[Any], number: int) -> list[bool]:
+    """Return the flags of a function whose body was cut out, which is parsed where it may decide; none if that fails."""
+    cut = bodies[number]
+    if not any(name in cut for name in (*_OPENERS, "yield")) and not _IMPORT.search(cut):
+        return [False, False]
+    with suppress(UnreadableSourceError), _named_errors():
+        return _Reduction(bodies).parse_body(number)
+    return []
+
+
 @contextmanager
 def _named_errors() -> Iterator[None]:
     """Raise the errors of the parser, and of what is nested too deep for it, as :class:`UnreadableSourceError`."""
@@ -237,11 +247,12 @@ class _Reduction:
     :ivar bodies: those of the functions, which are added to.
     :ivar cuts: the bodies that were cut out and are not met yet, by the line of the function.
     :ivar opens: a name of `_OPENERS` or an import was met; `yields`: a yield.
+    :ivar inside: whether what is reduced is in a function.
     """
 
     def __init__(self, bodies: list[Any], cuts: dict[int, str] | None = None) -> None:
         self.bodies, self.cuts = bodies, cuts or {}
-        self.opens = self.yields = False
+        self.opens = self.yields = self.inside = False
         # Lines of the source before what is parsed.
         self._above = 0
 
@@ -256,6 +267,8 @@ class _Reduction:
         if kind is ast.Name:
             self.opens |= node.id in _OPENERS
             return ["Name", self._above + node.lineno, node.id]
+        if kind is ast.arg:
+            return node.arg
         if kind is ast.Attribute:
             self.opens |= node.attr in _OPENERS
             return ["Attribute", self._above + node.lineno, self.reduce(node.value), node.attr]
@@ -299,28 +312,28 @@ class _Reduction:
     def _reduce_function(
         self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, body: Sequence[ast.stmt]
     ) -> list[Any]:
-        """Return the parameters of a function, whether it opens something and yields, and the number of its body."""
+        """Return the parameters of a function, its flags, none where its body was cut out, and the number of its body."""
         cut = None if isinstance(node, ast.Lambda) else self.cuts.pop(node.lineno, None)
         number = len(self.bodies)
         self.bodies.append(cut)
-        opens = yields = False
         if cut is None:
-            opens, yields = self._reduce_body(number, body)
+            flags = self._reduce_body(number, body)
         elif len(body) > 1 or getattr(getattr(body[0], "value", None), "value", None) is not ...:
             raise _WrongCutError
-        elif any(name in cut for name in (*_OPENERS, "yield")) or ("import" in cut and _IMPORT.search(cut)):
-            opens, yields = self.parse_body(number)
-        self.opens |= opens
-        return [self.reduce(node.args), opens, yields, number]
+        else:
+            flags = self.parse_body(number) if self.inside else []
+        self.opens |= True in flags[:1]
+        return [self.reduce(node.args), flags, number]
 
-    def _reduce_body(self, number: int, body: Sequence[ast.stmt]) -> tuple[bool, bool]:
-        """Reduce a body to text; return whether it opens something, and whether it yields."""
-        outer, self.opens, self.yields = (self.opens, self.yields), False, False
-        self.bodies[number] = json.dumps(self.reduce([*body]), separators=(",", ":"))
-        found, (self.opens, self.yields) = (self.opens, self.yields), outer
+    def _reduce_body(self, number: int, body: Sequence[ast.stmt]) -> list[bool]:
+        """Reduce a body to text; return the flags of the function."""
+        outer = self.opens, self.yields, self.inside
+        self.opens, self.yields, self.inside = False, False, True
+        self.bodies[number] = _ENCODER.encode(self.reduce([*body]))
+        found, (self.opens, self.yields, self.inside) = [self.opens, self.yields], outer
         return found
 
-    def parse_body(self, number: int) -> tuple[bool, bool]:
+    def parse_body(self, number: int) -> list[bool]:
         """Parse a body that was cut out, and reduce the body to text; return what :meth:`_reduce_body` does."""
         line, _, text = self.bodies[number].partition("\n")
         (block,) = _parse(f"if 1:\n{text}")

@@ -6,6 +6,7 @@ import builtins
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 
@@ -107,7 +108,7 @@ class Function(msgspec.Struct, eq=False):
     """A function of a source.
 
     :ivar name: with the module and the class.
-    :ivar opens: it imports or opens something itself; `yields`: it is a generator.
+    :ivar flags: whether it imports or opens something itself, and whether it is a generator; empty until somebody asks.
     :ivar number: that of its body.
     :ivar outer: the variables of the functions around it, the nearest first.
     :ivar kind: ``property``, ``staticmethod`` and other decorators; else ``function``. `owner`: the class that has it.
@@ -118,8 +119,7 @@ class Function(msgspec.Struct, eq=False):
     module: Module
     parameters: SyntaxNode
     defaults: list[Any]
-    opens: bool
-    yields: bool
+    flags: list[bool]
     number: int
     outer: tuple[dict[str, Any], ...]
     kind: str = "function"
@@ -419,6 +419,7 @@ def is_same(one: Any, other: Any) -> bool:
     return one is other or (isinstance(one, str | int | None) and type(one) is type(other) and one == other)
 
 
+@cache
 def is_kind(raised: str, taken: str) -> bool:
     """Whether a handler for the exception `taken` takes `raised`."""
     one, other = getattr(builtins, raised, Exception), getattr(builtins, taken, None)
@@ -461,22 +462,19 @@ def absolute_name(frame: Frame | None, level: int, name: str) -> str:
 def bind_arguments(function: Function, given: list[Any], named: dict[str, Any]) -> dict[str, Any]:
     """Return the variables of a function at the start of a call; a parameter without an argument is not known."""
     _, _, first, second, _, more, more_defaults, rest, keywords = function.parameters
-    positional = [one[2] for one in (*first, *second)]
-    names: dict[str, Any] = dict.fromkeys([*positional, *(one[2] for one in more)], UNKNOWN)
+    positional = [*first, *second]
+    names: dict[str, Any] = dict.fromkeys([*positional, *more], UNKNOWN)
     names.update(zip(positional[len(positional) - len(function.defaults) :], function.defaults, strict=False))
-    constant = (
-        (one[2], value[2])
-        for one, value in zip(more, more_defaults, strict=False)
-        if value and value[0] == "Constant"
-    )
-    names.update(constant)
+    for name, value in zip(more, more_defaults, strict=False):
+        if value and value[0] == "Constant":
+            names[name] = value[2]
     names.update(zip(positional, given, strict=False))
     left = {name: value for name, value in named.items() if name not in names}
     names |= {name: value for name, value in named.items() if name in names}
     if rest:
-        names[rest[2]] = tuple(given[len(positional) :])
+        names[rest] = tuple(given[len(positional) :])
     if keywords:
-        names[keywords[2]] = left
+        names[keywords] = left
     return names
 
 
@@ -485,6 +483,7 @@ def bind_method(owner: Any, found: Any, *kinds: str) -> Any:
     return Bound(owner, found) if isinstance(found, Function) and found.kind in kinds else found
 
 
+@cache
 def public_name(name: str) -> str:
     """Return the name of a function or class of the standard library by which the known ones are listed."""
     module, _, last = name.rpartition(".")

@@ -412,3 +412,39 @@ def test_what_is_known_is_not_computed(
     again = run()
     assert again[0] is not None
     assert [symbol.name for symbol in again[0].symbols] == ["f"]
+
+
+def causes(process: Process, *paths: str) -> list[str | None]:
+    results = opened(process, *(Dlopen(path, GLOBAL) for path in paths))
+    return [None if result.failure is None else result.failure.cause for result in results]
+
+
+@pytest.mark.parametrize("gone", ["one", "two"])
+def test_what_served_once_is_looked_for_again(
+    lib: Path, environment: Environment, program: str, gone: str
+) -> None:
+    """What was found of a library holds where all that served it is there; here one of two libraries is not."""
+    for name in ("one", "two"):
+        Library(f"{name}.so", exports=(Export(name),)).write(lib / f"{name}.so")
+    both = Library("user.so", imports=(Import("one"), Import("two"))).write(lib / "user.so")
+    process = Process(environment, Tables(environment.files, {}), program, known={})
+    servers = [f"{lib}/one.so", f"{lib}/two.so"]
+    for _ in range(2):
+        assert causes(process.fork(), *servers, str(both)) == [None, None, None]
+        left = [path for path in servers if gone not in path]
+        assert causes(process.fork(), *left, str(both)) == [None, "symbols"]
+
+
+def test_what_served_once_may_come_behind_what_stops_the_loader(
+    lib: Path, environment: Environment, program: str
+) -> None:
+    """A library without versions that the version record names: glibc elf/dl-lookup.c, check_match, before 2.41."""
+    environment = replace(environment, target=replace(environment.target, glibc="2.36"))
+    for name, versions in (("a", "V"), ("b", None)):
+        Library("libone.so", exports=(Export("f", versions),)).write(lib / f"{name}.so")
+    Library("other.so", exports=(Export("f", "V"),)).write(lib / "other.so")
+    imports = (Import("f", "V", "libone.so"),)
+    user = str(Library("user.so", ("libone.so",), imports=imports).write(lib / "user.so"))
+    process = Process(environment, Tables(environment.files, {}), program, known={})
+    assert causes(process.fork(), f"{lib}/other.so", f"{lib}/a.so", user) == [None, None, None]
+    assert causes(process.fork(), f"{lib}/b.so", f"{lib}/other.so", user) == [None, None, "aborts"]

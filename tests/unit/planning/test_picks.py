@@ -139,6 +139,27 @@ def test_a_wheel_for_another_vendor_alone(tmp_path: Path) -> None:
     )
 
 
+LOADS = """
+import ctypes, os
+def load():
+    path = os.path.join(os.path.dirname(__file__), "libown_rocm84.so")
+    return ctypes.CDLL(path) if os.path.exists(path) else None
+"""
+
+
+@pytest.mark.parametrize(("name", "count"), [("own", 1), ("torch", 0)])
+def test_torch_itself_picks_nothing(tmp_path: Path, name: str, count: int) -> None:
+    """What it is built for says its own torch/version.py; what another package does so is told."""
+    library = f"{name}/libown_rocm71.so"
+    content = build(Library(needed=(NEEDS["rocm"],)))
+    files = {"torch/__init__.py": "", "torch/version.py": "hip = '7.14.1'", f"{name}/__init__.py": LOADS}
+    write_files(tmp_path, {**files, library: content})
+    images = {library: read_image(content, library)}
+    distribution = DistributionFiles(str(tmp_path), name, [f"{name}/__init__.py", library], images)
+    processes = PythonProcesses(python_of(tmp_path), cache=FactsCache(None), variables={})
+    assert len([*pick_findings(processes, distribution, vendor_named("rocm"))]) == count
+
+
 def test_an_extension_of_another_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its module is not there, and no variant of it is missed."""
     monkeypatch.setitem(globals(), "PICKS", "from own import _rocm72\n")

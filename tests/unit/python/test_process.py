@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from relink.python.evaluation import Evaluation
 from relink.python.facts_cache import FactsCache
 from relink.python.modules import Interpreter
 from relink.python.process import PythonProcesses
+from relink.python.values import Module
 from tests.support.python_processes import opened, python_of, read_events, write_files
 
 _LOADED = """
@@ -57,6 +59,50 @@ def test_one_source_is_read_once_for_all_imports(tmp_path: Path) -> None:
         [("c.so", "certain")]
     ] * 3
     assert processes.read_import("absent").failure == "ModuleNotFoundError: No module named 'absent'"
+
+
+def test_what_comes_to_no_refused_dlopen_is_followed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What imports a module that does is followed again; what only a handler imports is there for later imports."""
+    opens = "import ctypes\nctypes.CDLL('lib{}.so')\n"
+    sources = {
+        "plain/__init__.py": opens.format("plain"),
+        "plain/inside.py": "import plain.below\n",
+        "plain/below.py": opens.format("below"),
+        "own/__init__.py": "try:\n from own import _ext\n FAST = 1\nexcept ImportError:\n import plain.inside\n FAST = 0\n",
+        "own/_ext.so": "",
+        "user.py": f"import plain, own\nif not own.FAST:\n    {opens.format('slow')!r}\n    import slow\n",
+        "slow.py": opens.format("slow"),
+        "later.py": "from plain import inside\n",
+    }
+    write_files(tmp_path, sources)
+    followed: list[str] = []
+    follow = Evaluation.follow_module
+
+    def follow_noted(evaluation: Evaluation, module: Module) -> Module:
+        followed.append(module.name)
+        return follow(evaluation, module)
+
+    monkeypatch.setattr(Evaluation, "follow_module", follow_noted)
+    processes = PythonProcesses(python_of(tmp_path), cache=FactsCache(None), variables={})
+    assert opened(processes.read_import("user"), tmp_path) == [
+        ("libplain.so", "certain"),
+        ("own/_ext.so", "guarded"),
+    ]
+    refused = frozenset({f"{tmp_path}/own/_ext.so"})
+    names = [name for name, _ in opened(processes.read_import("user", refused), tmp_path)]
+    assert names == ["libplain.so", "own/_ext.so", "libbelow.so", "libslow.so"]
+    assert opened(processes.read_import("later"), tmp_path) == [
+        ("libplain.so", "certain"),
+        ("libbelow.so", "certain"),
+    ]
+    assert {name: followed.count(name) for name in ("plain", "plain.below", "own", "user")} == {
+        "plain": 1,
+        "plain.below": 1,
+        "own": 2,
+        "user": 2,
+    }
 
 
 def test_a_handler_is_followed_where_the_dlopen_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from relink.python import syntax
-from relink.python.syntax import SOURCE_LIMIT, UnreadableSourceError, parse_source, read_body
+from relink.python.syntax import SOURCE_LIMIT, UnreadableSourceError, parse_source, read_body, read_flags
 
 
 def test_the_bodies_of_functions_stand_apart() -> None:
@@ -24,20 +24,22 @@ def test_the_bodies_of_functions_stand_apart() -> None:
     )
     assert [node[:3] for node in statements] == [["FunctionDef", 2, "f"], ["FunctionDef", 6, "g"]]
     assert [node[4:] for node in statements] == [
-        [True, False, 0, []],
-        [False, False, 1, [["Name", 5, "property"]]],
+        [[], 0, []],
+        [[False, False], 1, [["Name", 5, "property"]]],
     ]
+    assert read_flags(bodies, 0) == [True, False]
     assert json.loads(bodies[0]) == [["Import", 3, [["alias", 3, "x", None]]]]
 
 
 def expand(node: Any, bodies: list[Any]) -> Any:
-    """Return a node with the bodies of functions in place of their numbers."""
+    """Return a node with the bodies of functions in place of their numbers, and their flags."""
     if not isinstance(node, list):
         return node
     found = [expand(one, bodies) for one in node]
-    place = {"FunctionDef": 6, "Lambda": 5}.get(node[0] if node and isinstance(node[0], str) else "")
+    place = {"FunctionDef": 5, "Lambda": 4}.get(node[0] if node and isinstance(node[0], str) else "")
     if place is not None:
         body = bodies[node[place]]
+        found[place - 1] = node[place - 1] or read_flags(bodies, node[place])
         found[place] = expand(read_body(bodies, node[place]) if isinstance(body, str) else body, bodies)
     return found
 
@@ -69,6 +71,7 @@ LONG = "    value = 'some text'  # and a comment, so that it is worth to be cut 
         ("text = '''\ndef f(a):\n", "'''\n"),
         ("class A:\n  def f(self):\n", "  def g(self):\n" + LONG),
         ("while a:\n    pass\nelse:\n  def f(self):\n", ""),
+        ("def f(a):\n# comment\n  def g():\n", "    import a\n"),
         ("def f(a):\n    x = 1\ndef g(a): return a\n\ndef h(a):\n", ""),
     ],
 )
