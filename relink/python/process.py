@@ -231,11 +231,25 @@ class PythonProcesses:
 
 
 def _share_untouched(source: Evaluation, other: Evaluation) -> None:
-    """Take over the modules of packages that come to no refused dlopen: neither they nor what they import does."""
+    """Take over the modules of packages that come to no refused dlopen: neither they nor what they import does.
+
+    A function that opens a library for others may keep it, or what it imports may, and so has come to the dlopen as well.
+    """
     refused = source.refused | other.refused
     events = [(name.partition(".")[0], event) for name, one in source.modules.items() for event in one.events]
     imports = {(by, event.name.partition(".")[0]) for by, event in events if event.kind == "module"}
-    touched = {package for package, event in events if event.name in refused}
+    touched = {
+        package
+        for by, event in events
+        if event.name in refused
+        for package in (by, event.module.partition(".")[0])
+    }
+    near = {package for by, package in imports if by in touched}
+    touched |= {
+        package
+        for name, one in source.modules.items()
+        if (package := name.partition(".")[0]) in near and one.is_done and one.measure() != one.size
+    }
     while more := {by for by, package in imports if package in touched} - touched:
         touched |= more
     kept = {name: one for name, one in source.modules.items() if name.partition(".")[0] not in touched}

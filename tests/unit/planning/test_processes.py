@@ -729,3 +729,31 @@ def test_what_a_process_has_mapped_is_read_by_its_source(site: Site, mapped: str
     is_first = mapped == "libfirst.so"
     assert site.imports("late") is not is_first
     assert said(site.outcome("late"), site) == ["error RLK101 libtbb.so.12"] * is_first
+
+
+KEPT = {
+    "variable": "_lib = None\ndef get():\n global _lib\n if _lib is None:\n  _lib = OPENED\n return _lib\n",
+    "dictionary": "_libs = {}\ndef get():\n if 'x' not in _libs:\n  _libs['x'] = OPENED\n return _libs['x']\n",
+    "attribute": "class Lib:\n lib = None\n def __call__(self):\n  if self.lib is None:\n   self.lib = OPENED\n"
+    "  return self.lib\nget = Lib()\n",
+    "variable of a module": "import keeper\ndef get():\n if keeper.lib is None:\n  keeper.lib = OPENED\n return keeper.lib\n",
+    "dictionary of a module": "import keeper\ndef get():\n if 'x' not in keeper.libs:\n  keeper.libs['x'] = OPENED\n"
+    " return keeper.libs['x']\n",
+}
+
+
+@pytest.mark.few(1, reason="the same of other places to keep it")
+@pytest.mark.parametrize("place", KEPT)
+def test_a_library_that_a_function_of_another_package_keeps(site: Site, place: str) -> None:
+    """Where the dlopen fails nothing is kept, whoever called the function first."""
+    lost_extension(site, "lost/lib.so")
+    opened = "ctypes.CDLL(os.path.join(HERE, '../lost/lib.so'))"
+    site.write("helper/__init__.py", OPEN + KEPT[place].replace("OPENED", opened))
+    site.write("keeper/__init__.py", "lib = None\nlibs = {}\n")
+    site.write("user/__init__.py", "import helper\nhelper.get()\n")
+    guarded = "try:\n ctypes.CDLL(os.path.join(HERE, '../lost/other.so'))\nexcept OSError:\n pass\n"
+    lost_extension(site, "lost/other.so")
+    site.write("late/__init__.py", f"import helper\n{OPEN}{guarded}helper.get()\n")
+    for name in ("user", "late"):
+        assert not site.imports(name)
+        assert said(site.outcome(name), site)[0] == "error RLK101 libtbb.so.12"
