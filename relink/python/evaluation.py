@@ -236,7 +236,6 @@ class Evaluation(msgspec.Struct):
         for name, value in self.values.items():
             if name.rpartition(".")[0] == module.name and value is not MISSING:
                 module.names[name.rpartition(".")[2]] = value
-        module.size = module.measure()
         return module
 
     def _follow(self, module: Module) -> None:

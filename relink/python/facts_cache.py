@@ -24,7 +24,7 @@ LIMIT = 256 << 20
 """Bytes of the file: past that, what the process has not used goes. One environment of 4 GB has 42 MB."""
 _WAIT = 5.0  # seconds for another process of relink
 # What readers make of a file: a new number makes every older entry unknown.
-_EDITION = f"15:{sys.version_info[0]}.{sys.version_info[1]}"
+_EDITION = f"16:{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def user_cache_directory() -> Path:

@@ -200,18 +200,16 @@ class PythonProcesses:
         )
 
     def _read_import(self, name: str, refused: frozenset[str]) -> ImportEvents:
-        failure, opening = None, ""
         evaluation = self._evaluation_with(refused)
-        start = evaluation.state.module
-        start.forget()
-        try:
-            evaluation.import_module(name)
-        except Raised as raised:
-            failure, opening = f"{raised.kind}: {raised.text}", raised.opening
-        if refused:
-            _share_untouched(evaluation, self.evaluation)
-        events = tuple(_in_order(start, evaluation.modules))
-        return ImportEvents(name, events, failure, opening, frozenset(evaluation.assumed))
+        found = _follow_import(evaluation, name)
+        if not refused:
+            return found
+        if found.failure is None and _may_be_kept(self.read_import(name).events, found.events, refused):
+            self._refusing = evaluation = self._start_evaluation(refused)
+            self._follow_start(evaluation)
+            found = _follow_import(evaluation, name)
+        _share_untouched(evaluation, self.evaluation)
+        return found
 
     def _evaluation_with(self, refused: frozenset[str]) -> Evaluation:
         """Return what follows modules where these dlopens fail; for the same ones again it has followed them."""
@@ -230,26 +228,37 @@ class PythonProcesses:
         return self._refusing
 
 
-def _share_untouched(source: Evaluation, other: Evaluation) -> None:
-    """Take over the modules of packages that come to no refused dlopen: neither they nor what they import does.
+def _follow_import(evaluation: Evaluation, name: str) -> ImportEvents:
+    failure, opening, start = None, "", evaluation.state.module
+    start.forget()
+    try:
+        evaluation.import_module(name)
+    except Raised as raised:
+        failure, opening = f"{raised.kind}: {raised.text}", raised.opening
+    events = tuple(_in_order(start, evaluation.modules))
+    return ImportEvents(name, events, failure, opening, frozenset(evaluation.assumed))
 
-    A function that opens a library for others may keep it, or what it imports may, and so has come to the dlopen as well.
+
+def _may_be_kept(before: Iterable[Event], after: Iterable[Event], refused: frozenset[str]) -> bool:
+    """Whether a function may have kept a library, in whichever module, when it was followed where the dlopen succeeds.
+
+    Such a dlopen is missing afterwards. So is one that comes after another refused one of the same source, which raised there.
     """
+    came, previous = {one.name for one in after}, None
+    for event in before:
+        if event.name in refused and event.when in ("certain", "guarded"):
+            if event.name not in came and event.module != previous:
+                return True
+            previous = event.module
+    return False
+
+
+def _share_untouched(source: Evaluation, other: Evaluation) -> None:
+    """Take over the modules of packages that come to no refused dlopen: neither they nor what they import does."""
     refused = source.refused | other.refused
     events = [(name.partition(".")[0], event) for name, one in source.modules.items() for event in one.events]
     imports = {(by, event.name.partition(".")[0]) for by, event in events if event.kind == "module"}
-    touched = {
-        package
-        for by, event in events
-        if event.name in refused
-        for package in (by, event.module.partition(".")[0])
-    }
-    near = {package for by, package in imports if by in touched}
-    touched |= {
-        package
-        for name, one in source.modules.items()
-        if (package := name.partition(".")[0]) in near and one.is_done and one.measure() != one.size
-    }
+    touched = {package for package, event in events if event.name in refused}
     while more := {by for by, package in imports if package in touched} - touched:
         touched |= more
     kept = {name: one for name, one in source.modules.items() if name.partition(".")[0] not in touched}

@@ -305,9 +305,20 @@ def _global(_evaluation: Evaluation, frame: Frame, names: list[str]) -> Signal:
     return None
 
 
+def _compile(evaluation: Evaluation, frame: Frame) -> Signal:
+    """A source with a name of a character: Python's compiler imports unicodedata, unless the bytecode is there."""
+    directory, name = posixpath.split(frame.module.spec.file)
+    major, minor = evaluation.interpreter.version
+    compiled = f"{directory}/__pycache__/{name.removesuffix('.py')}.cpython-{major}{minor}.pyc"
+    is_source = name.endswith(".py") and frame.module.spec.kind == "source"
+    if is_source and not evaluation.disk.exists(compiled) and evaluation.find_spec("unicodedata", None):
+        evaluation.import_module("unicodedata", "compile")
+    return None
+
+
 _KINDS = (
     "Expr Assign AnnAssign AugAssign Assert If Match Try With For While FunctionDef ClassDef Import ImportFrom Return Raise"
-    " Global"
+    " Global Compile"
 )
 STATEMENTS: dict[str, Callable[..., Signal]] = {
     name: globals()[f"_{name.lower()}"] for name in _KINDS.split()

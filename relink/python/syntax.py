@@ -31,6 +31,7 @@ Nodes: TypeAlias = list[SyntaxNode]
 SOURCE_LIMIT = 4 << 20
 """Bytes of a source that is read."""
 # Tokens of a source; below so many bytes they are not counted.
+_NAMED_CHARACTER = re.compile(rb"(?<!\\)\\N\{[A-Z][A-Z0-9 -]*\}")  # in a text
 _TOKENS = 750_000
 _STRING = 4096  # characters of a constant
 _SURROGATE = re.compile(r"[\ud800-\udfff]")  # no text of JSON has one
@@ -144,9 +145,12 @@ def parse_source(data: bytes) -> tuple[list[SyntaxNode], list[str]]:
         raise UnreadableSourceError(f"more than {_TOKENS} tokens")
     with _named_errors():
         text = _decode(data)
+        statements: list[SyntaxNode] = [["Compile", 1]] if _NAMED_CHARACTER.search(data) else []
         with suppress(SyntaxError, _WrongCutError):
-            return _reduce_source(*_cut_bodies(text))
-        return _reduce_source(text, {})
+            found, bodies = _reduce_source(*_cut_bodies(text))
+            return statements + found, bodies
+        found, bodies = _reduce_source(text, {})
+        return statements + found, bodies
 
 
 def read_body(bodies: list[Any], number: int, longest: int | None = None) -> Nodes | None:

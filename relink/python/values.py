@@ -68,7 +68,6 @@ class Module(msgspec.Struct, eq=False):
     :ivar imported: by the name of a module in `events` the surest of those events, as a place in `STRICTNESS`.
     :ivar bodies: those of its functions, once one is called; as text until it is called itself.
     :ivar vain: how often a function of it was called with arguments and nothing was loaded, by its number.
-    :ivar size: how much its variables held when it had been followed (:meth:`measure`).
     :ivar has_finder: it has put a finder into sys.meta_path (six.moves), or modules whose names are not known into sys.modules
         (BTrees): there may be some below it.
     """
@@ -83,17 +82,7 @@ class Module(msgspec.Struct, eq=False):
     imported: dict[str, int] = msgspec.field(default_factory=dict)
     bodies: list[Any] | None = None
     vain: dict[int, int] = msgspec.field(default_factory=dict)
-    size: int = 0
     has_finder: bool = False
-
-    def measure(self) -> int:
-        """Return how much its variables hold: what another module keeps here is seen by that."""
-        held = (
-            len(value.names) if isinstance(value, Instance | Class) else len(value)
-            for value in self.names.values()
-            if isinstance(value, Instance | Class | dict | list | set)
-        )
-        return sum(1 + size for size in held)
 
     def note(self, event: Event) -> None:
         """Add an event, but for an import that is no surer than one before: a loop may do the same one 100,000 times."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.python_processes import read_events
+from tests.support.python_processes import opened, read_events, write_files
 from tests.unit.python.test_evaluation import OPEN, X, Y, outcome
 
 TRY = "lib = None\ntry:\n lib = ctypes.CDLL(here + '/absent.so')\nexcept OSError as error:\n "
@@ -74,3 +74,21 @@ def test_a_branch_that_a_failing_dlopen_ends_is_told(tmp_path: Path) -> None:
     outcome(tmp_path, source)
     events = read_events(tmp_path, "package")
     assert [event.name for event in events.events if event.by == "test"] == ["whether absent.so is opened"]
+
+
+@pytest.mark.parametrize(
+    ("text", "compiled", "expected"),
+    [
+        (r"'\N{DIGIT ONE}'", False, ["unicodedata.so"]),
+        (r"'\N{DIGIT ONE}'", True, []),
+        (r"'\\N{DIGIT ONE}'", False, []),
+        (r"'\N{one'", False, []),
+    ],
+)
+def test_the_name_of_a_character(tmp_path: Path, text: str, compiled: bool, expected: list[str]) -> None:
+    """Python's compiler asks unicodedata for it; bytecode has the character."""
+    write_files(tmp_path, {"unicodedata.so": "", "package.py": f"def f():\n return r'', {text}\n"})
+    if compiled:
+        write_files(tmp_path, {"__pycache__/package.cpython-311.pyc": ""})
+    found = opened(read_events(tmp_path, "package"), tmp_path)
+    assert [name for name, _ in found] == expected
