@@ -42,11 +42,11 @@ from relink.python.values import (
     Raised,
     Signal,
     State,
+    are_same,
     bind_arguments,
     bind_method,
     is_key,
     is_kind,
-    is_same_call,
     items,
     plain_attribute,
     public_name,
@@ -548,7 +548,7 @@ class Evaluation(msgspec.Struct):
             if body is None:
                 return UNKNOWN
         given = [*arguments, *named.values()]
-        if any(is_same_call(given, one) for one in function.running):
+        if any(are_same(given, one) for one in function.running):
             return UNKNOWN
         names = bind_arguments(function, arguments, named)
         prefix = function.name.removeprefix(f"{function.module.name}.") + ".<locals>."

@@ -318,19 +318,15 @@ def truth(value: Any) -> bool | None:
     return None if is_open or isinstance(value, Unknown | Bound) else bool(value)
 
 
-def tells_nothing(value: Any) -> bool:
-    """Whether nothing is known of a value, or only how many there are of such."""
-    if isinstance(value, list | tuple) and len(value) < _FEW:
-        return all(map(tells_nothing, value))
-    return value is UNKNOWN
-
-
-def is_same_call(arguments: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Whether two calls of a function have the same arguments, as far as these are known."""
-    pairs = zip(arguments, others, strict=False)
-    return len(arguments) == len(others) and all(
-        one is other or (tells_nothing(one) and tells_nothing(other)) for one, other in pairs
-    )
+def are_same(values: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether the arguments of two calls of a function are the same objects, or nothing is known of both; so in short lists."""
+    if len(values) != len(others):
+        return False
+    for one, other in zip(values, others, strict=True):
+        are_short = all(isinstance(each, list | tuple) and len(each) < _FEW for each in (one, other))
+        if one is not other and not (are_short and are_same(one, other)):
+            return False
+    return True
 
 
 def items(value: Any) -> list[Any] | None:

@@ -395,8 +395,15 @@ def test_what_calls_itself_with_what_is_not_known(tmp_path: Path, given: str, ag
     assert outcome(tmp_path, source) == [(X, "certain")]
 
 
-def test_a_call_of_itself_with_other_values_is_followed(tmp_path: Path) -> None:
-    source = "def go(name):\n if name:\n  go(name[1:])\n else:\n  from . import x\ngo('abc')\n"
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def go(name):\n if name:\n  go(name[1:])\n else:\n  from . import x\ngo('abc')\n",
+        "def go(names):\n for one in names:\n  return go([])\n from . import x\ngo([unknown])\n",
+    ],
+)
+def test_a_call_of_itself_with_other_values_is_followed(tmp_path: Path, source: str) -> None:
+    """An empty list is known, and one with something that is not known is another."""
     assert outcome(tmp_path, source) == [(X, "certain")]
 
 
