@@ -13,11 +13,7 @@ from msgspec.structs import replace
 
 from relink.elf.image import Image
 from relink.planning.model import FilePlan
-from relink.planning.processes import (
-    DistributionFiles,
-    describe_interpreter,
-    top_modules,
-)
+from relink.planning.processes import DistributionFiles, describe_interpreter, top_modules
 from relink.planning.reading import Wheel
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.wheel_imports import plan_distribution

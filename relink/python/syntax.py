@@ -146,10 +146,10 @@ def parse_source(data: bytes) -> tuple[list[SyntaxNode], list[str]]:
     with _named_errors():
         text = _decode(data)
         statements: list[SyntaxNode] = [["Compile", 1]] if _NAMED_CHARACTER.search(data) else []
-        with suppress(SyntaxError, _WrongCutError):
+        try:
             found, bodies = _reduce_source(*_cut_bodies(text))
-            return statements + found, bodies
-        found, bodies = _reduce_source(text, {})
+        except (SyntaxError, _WrongCutError):
+            found, bodies = _reduce_source(text, {})
         return statements + found, bodies
 
 

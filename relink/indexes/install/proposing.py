@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 from relink.gpu.coverage import RequestedGpu
 from relink.indexes.install.environment import TargetEnvironment
 from relink.indexes.install.installers import has_pip
-from relink.indexes.install.replacing import is_as_recorded
+from relink.indexes.install.replacing import are_as_recorded
 from relink.loader.tables import Tables
 from relink.loader.target import Target
 from relink.planning.case import Case, open_providers
@@ -36,11 +36,9 @@ def propose_again(environment: TargetEnvironment, checked: Checked, dist_info: P
     :param dist_info: its directory.
     """
     site = dist_info.parent
-    errors = [found for found in checked.findings if found.level == "error"]
+    errors = (found for found in checked.findings if found.level == "error")
     with suppress(UsageError):
-        if not all(
-            is_as_recorded(dist_info, os.path.relpath(site / found.subject, site)) for found in errors
-        ):
+        if not are_as_recorded(dist_info, (os.path.relpath(site / found.subject, site) for found in errors)):
             pip = environment.python, "-m", "pip", "install", "--force-reinstall"
             uv = "uv", "pip", "install", f"--python={environment.python}", "--reinstall"
             words = pip if has_pip(environment.python) else uv

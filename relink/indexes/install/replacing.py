@@ -258,16 +258,17 @@ def _is_member(archive: WheelArchive, name: str, path: str) -> bool:
     return _digest(path, "sha256") == hash_pieces(archive.chunks(name))
 
 
-def is_as_recorded(dist_info: Path, path: str) -> bool:
-    """Whether a file is the one whose hash RECORD has, or RECORD has none of it.
+def are_as_recorded(dist_info: Path, paths: Iterable[str]) -> bool:
+    """Whether each of some files is the one whose hash RECORD has, or RECORD has none of it.
 
-    :param path: from the site-packages that the distribution lies in.
+    :param paths: from the site-packages that the distribution lies in.
     :raises UsageError: RECORD cannot be read.
     """
-    row = read_rows(dist_info)[1].get(path)
-    if row is None or row.algorithm is None:
-        return True
-    return _digest(str(dist_info.parent / path), row.algorithm) == row.digest
+    rows = read_rows(dist_info)[1]
+    found = ((path, row) for path in dict.fromkeys(paths) if (row := rows.get(path)) and row.algorithm)
+    return all(
+        _digest(str(dist_info.parent / path), row.algorithm or "") == row.digest for path, row in found
+    )
 
 
 def _digest(path: str, algorithm: str) -> bytes | None:
